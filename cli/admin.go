@@ -38,14 +38,15 @@ func (a *app) tokenCommand() *cobra.Command {
 			return t.flush()
 		})
 	})}
-	revoke := &cobra.Command{Use: "revoke ID", Short: "Revoke an API token", Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
-		if id, err := isID("tok_", "token", args[0]); err != nil || !id {
-			return fail(ExitUsage, "%q is not the id of a token; slipway token list shows them", args[0])
-		}
-		if _, err := a.api.RevokeAPIToken(cmd.Context(), args[0]); err != nil {
+	revoke := &cobra.Command{Use: "revoke TOKEN", Short: "Revoke an API token, by name or id", Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
+		id, err := a.resolve(cmd.Context(), tokenKind(), lookup{}, args[0])
+		if err != nil {
 			return err
 		}
-		_, err := fmt.Fprintf(a.Out, "revoked %s\n", args[0])
+		if _, err := a.api.RevokeAPIToken(cmd.Context(), id); err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(a.Out, "revoked %s\n", id)
 		return err
 	})}
 	return group("token", "API tokens", create, all, revoke)

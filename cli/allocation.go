@@ -65,12 +65,42 @@ func allocationLine(l client.Allocation) string {
 	return text
 }
 
-// checkAllocation refuses what is not the id of an allocation.
-func checkAllocation(id string) error {
-	if !strings.HasPrefix(id, "alc_") || !idShape.MatchString(id) {
-		return fail(ExitUsage, "%q is not the id of an allocation, alc_...; slipway allocation list shows them", id)
+// projectFlag is the project of allocations.
+type projectFlag string
+
+func (p *projectFlag) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar((*string)(p), "project", "", "the project of the allocation, where it is given by name "+
+		"(default: SLIPWAY_PROJECT, or that of slipway use, or all that you have a role in)")
+}
+
+// allocationOf returns the id of an allocation. A name is looked up in one project, where one is
+// chosen; an operator has to choose one, since the names are those of the customer.
+func (a *app) allocationOf(ctx context.Context, text string, project projectFlag, because client.Option) (string, error) {
+	k := allocationKind()
+	form, err := k.shapeOf(text)
+	if err != nil || form == asWholeID {
+		return text, err
 	}
-	return nil
+	flag := string(project)
+	in := ""
+	if form == asName {
+		in, err = a.projectOr(ctx, flag)
+	} else {
+		in, err = a.optionalProject(ctx, flag)
+	}
+	if err != nil {
+		return "", err
+	}
+	if form == asName && in == "" {
+		operator, err := a.isOperator(ctx)
+		if err != nil {
+			return "", err
+		}
+		if operator {
+			return "", fail(ExitUsage, "give the id of the allocation, or --project with its name %q: names of allocations belong to the customer", text)
+		}
+	}
+	return a.resolve(ctx, k, inThe(in, because), text)
 }
 
 // operatorFlag is the reason of an operator who acts on a customer's project.
@@ -103,11 +133,14 @@ func operatorAction[T any](a *app, name, short string, columns []string, act fun
 	cmd := &cobra.Command{Use: name + " ALLOCATION", Short: short, Args: cobra.ExactArgs(1)}
 	reason := cmd.Flags().String("reason", "", "why; the owners of the project see it")
 	_ = cmd.MarkFlagRequired("reason")
+	var project projectFlag
+	project.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		if err := checkAllocation(args[0]); err != nil {
+		id, err := a.allocationOf(cmd.Context(), args[0], project, client.Because(*reason))
+		if err != nil {
 			return err
 		}
-		r, err := act(cmd.Context(), args[0], client.ReasonRequest{Reason: *reason})
+		r, err := act(cmd.Context(), id, client.ReasonRequest{Reason: *reason})
 		if err != nil {
 			return err
 		}
@@ -116,7 +149,7 @@ func operatorAction[T any](a *app, name, short string, columns []string, act fun
 	return cmd
 }
 
-const projectHelp = "the project, by id (default: that of the token, or the only one that you are a member of)"
+const projectHelp = "the project, by name or id (default: SLIPWAY_PROJECT, or that of slipway use, of the token, or the only one that you are a member of)"
 
 func (a *app) createAllocationCommand() *cobra.Command {
 	var project, site, name string
@@ -131,7 +164,7 @@ func (a *app) createAllocationCommand() *cobra.Command {
 	f.StringVar(&site, "site", "", "only a node of this site, by id")
 	f.StringVar(&name, "name", "", "a name for it")
 	f.StringArrayVar(&tags, "tag", nil, "KEY=VALUE; may be repeated")
-	f.StringSliceVar(&keys, "key", nil, "an SSH key of the project that may log in, by id; may be repeated (default: all of them, with --project or a token of the project)")
+	f.StringSliceVar(&keys, "key", nil, "an SSH key of the project that may log in, by name or id; may be repeated (default: all of them, with --project or a token of the project)")
 	f.DurationVar(&wait, "wait", 0, "how long it may wait for a node, up to 24h (default: not at all)")
 	f.Int64Var(&maxSpend, "max-spend", 0, "release it when it has cost this, in minor units, as 5000 for 50.00 USD")
 	f.DurationVar(&expires, "expires-in", 0, "release it by itself after so long")
@@ -141,15 +174,23 @@ func (a *app) createAllocationCommand() *cobra.Command {
 		if err := checkDurations(cmd, wait, expires); err != nil {
 			return err
 		}
-		sku, err := a.offered(cmd.Context(), args[0])
+		sku, err := a.resolve(cmd.Context(), offerKind(), lookup{}, args[0])
 		if err != nil {
 			return err
 		}
 		body := client.AllocationRequest{
 			SkuID: sku, WaitSeconds: new(int64(math.Ceil(wait.Seconds()))), SiteID: optional[string](site), Name: optional[string](name),
 		}
+		project, err := a.projectOr(cmd.Context(), project)
+		if err != nil {
+			return err
+		}
 		if len(keys) > 0 {
-			body.SSHKeyIds = &keys
+			ids, err := a.keysOf(cmd.Context(), keys, reason.because(), func() (string, error) { return a.projectOrOwn(cmd.Context(), project) })
+			if err != nil {
+				return err
+			}
+			body.SSHKeyIds = &ids
 		}
 		if expires > 0 {
 			body.ExpiresAt = new(time.Now().Add(expires).UTC().Truncate(time.Second))
@@ -204,23 +245,6 @@ func tagsOf(tags []string) (map[string]string, error) {
 		out[key] = value
 	}
 	return out, nil
-}
-
-// offered returns the id of a SKU of the catalogue, which may be given by name.
-func (a *app) offered(ctx context.Context, sku string) (string, error) {
-	if id, err := isID("sku_", "SKU", sku); id || err != nil {
-		return sku, err
-	}
-	got, err := client.Value(listAll(ctx, list(a.api.ListCatalogue, nil), 0))
-	if err != nil {
-		return "", err
-	}
-	for _, item := range got.Data {
-		if item.Sku == sku {
-			return item.SkuID, nil
-		}
-	}
-	return "", fail(ExitNotFound, "the catalogue has no SKU %q; slipway catalogue list shows what there is", sku)
 }
 
 // showOrWatch shows an allocation, and follows it to its end when that is wished. wanted is the
@@ -290,15 +314,18 @@ func (a *app) showAllocation(r client.Answer[client.Allocation]) error {
 
 func (a *app) showAllocationCommand() *cobra.Command {
 	var reason operatorFlag
+	var project projectFlag
 	var watch watchFlags
 	cmd := &cobra.Command{Use: "show ALLOCATION", Short: "Show an allocation", Args: cobra.ExactArgs(1)}
 	watch.add(cmd)
 	reason.add(cmd)
+	project.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		if err := checkAllocation(args[0]); err != nil {
+		id, err := a.allocationOf(cmd.Context(), args[0], project, reason.because())
+		if err != nil {
 			return err
 		}
-		r, err := a.api.GetOwnAllocation(cmd.Context(), args[0], reason.because())
+		r, err := a.api.GetOwnAllocation(cmd.Context(), id, reason.because())
 		if err != nil {
 			return err
 		}
@@ -310,15 +337,25 @@ func (a *app) showAllocationCommand() *cobra.Command {
 func (a *app) setKeysCommand() *cobra.Command {
 	var keys []string
 	var reason operatorFlag
+	var project projectFlag
 	cmd := &cobra.Command{Use: "set-keys ALLOCATION", Short: "Replace the keys that may log in; all others are withdrawn", Args: cobra.ExactArgs(1)}
-	cmd.Flags().StringSliceVar(&keys, "key", nil, "an SSH key of the project that may log in, by id; may be repeated")
+	cmd.Flags().StringSliceVar(&keys, "key", nil, "an SSH key of the project that may log in, by name or id; may be repeated")
 	_ = cmd.MarkFlagRequired("key")
 	reason.add(cmd)
+	project.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		if err := checkAllocation(args[0]); err != nil {
+		id, err := a.allocationOf(cmd.Context(), args[0], project, reason.because())
+		if err != nil {
 			return err
 		}
-		r, err := a.api.SetOwnAllocationKeys(cmd.Context(), args[0], client.AllocationKeysRequest{SSHKeyIds: keys}, reason.because())
+		ids, err := a.keysOf(cmd.Context(), keys, reason.because(), func() (string, error) {
+			l, err := client.Value(a.api.GetOwnAllocation(cmd.Context(), id, reason.because()))
+			return l.ProjectID, err
+		})
+		if err != nil {
+			return err
+		}
+		r, err := a.api.SetOwnAllocationKeys(cmd.Context(), id, client.AllocationKeysRequest{SSHKeyIds: ids}, reason.because())
 		if err != nil {
 			return err
 		}
@@ -329,15 +366,18 @@ func (a *app) setKeysCommand() *cobra.Command {
 
 func (a *app) releaseCommand() *cobra.Command {
 	var reason operatorFlag
+	var project projectFlag
 	var watch watchFlags
 	cmd := &cobra.Command{Use: "release ALLOCATION", Short: "Give a node back; everything on it is erased", Args: cobra.ExactArgs(1)}
 	watch.add(cmd)
 	reason.add(cmd)
+	project.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		if err := checkAllocation(args[0]); err != nil {
+		id, err := a.allocationOf(cmd.Context(), args[0], project, reason.because())
+		if err != nil {
 			return err
 		}
-		r, err := a.api.ReleaseOwnAllocation(cmd.Context(), args[0], client.ReleaseRequest{Reason: string(reason)}, reason.because())
+		r, err := a.api.ReleaseOwnAllocation(cmd.Context(), id, client.ReleaseRequest{Reason: string(reason)}, reason.because())
 		if err != nil {
 			return err
 		}

@@ -44,6 +44,11 @@ func (a *app) listAllocationsCommand() *cobra.Command {
 		if _, err := tagsOf(filter.tags); err != nil {
 			return err
 		}
+		project, err := a.projectOr(cmd.Context(), filter.project)
+		if err != nil {
+			return err
+		}
+		filter.project = project
 		if watch.on {
 			return a.watchAllocations(cmd.Context(), filter.query(), watch, reason)
 		}

@@ -76,15 +76,15 @@ func TestAllocations(t *testing.T) {
 	require.Contains(t, run(create...).exits(cli.ExitRefused).err, "has no SSH key")
 	w.addKey(project)
 	require.Contains(t, run(create...).exits(cli.ExitRefused).err, "0 are free")
-	require.Contains(t, run("allocation", "create", "none", "--project", project).exits(cli.ExitNotFound).err, "catalogue has no SKU")
+	require.Contains(t, run("allocation", "create", "none", "--project", project).exits(cli.ExitNotFound).err, `SKU "none" was not found; slipway catalogue list shows them`)
 	require.Contains(t, run("allocation", "create", "h100x8", "--tag", "Team").exits(cli.ExitUsage).err, "KEY=VALUE")
 	require.Contains(t, run("allocation", "list").exits(cli.ExitUsage).err, "which project")
 
 	waiting := run(append(slices.Clone(create), "--wait", "1m", "--name", "later", "-o", "json")...).exits(0).id()
 	require.Contains(t, w.run("", "ssh", "--reason", "ticket 4711", waiting).exits(cli.ExitRefused).err, "nowhere to log in")
-	require.Contains(t, run("allocation", "list", "--project", project, "--tag", "Team=a").exits(0).out, waiting)
-	require.NotContains(t, run("allocation", "list", "--project", project, "--tag", "team=a").exits(0).out, waiting)
-	out := run("allocation", "release", waiting, "--watch").exits(0).out
+	require.Contains(t, run("allocation", "list", "--project", "training", "--tag", "Team=a", "-o", "wide").exits(0).out, waiting)
+	require.NotContains(t, run("allocation", "list", "--project", project, "--tag", "team=a", "-o", "wide").exits(0).out, waiting)
+	out := run("allocation", "release", "later", "--project", "training", "--watch").exits(0).out
 	require.Contains(t, out, waiting+": released")
 	require.Contains(t, out, "terminated")
 
@@ -116,9 +116,9 @@ func TestAllocation_SetKeys(t *testing.T) {
 	if former.Fingerprint != dbtest.KeyFingerprint {
 		former, other = other, former
 	}
-	set := []string{"allocation", "set-keys", a.ID, "--key", other.ID}
+	set := []string{"allocation", "set-keys", a.ID, "--key", other.Name}
 	require.Contains(t, w.run("", "allocation", "set-keys", a.ID).exits(cli.ExitUsage).err, "key")
-	require.Contains(t, w.run("", append(slices.Clone(set), "--key", "laptop", "--reason", "ticket 4711")...).exits(cli.ExitUsage).err, "give ids of its SSH keys, key_...")
+	require.Contains(t, w.run("", append(slices.Clone(set), "--key", "desktop", "--reason", "ticket 4711")...).exits(cli.ExitNotFound).err, `SSH key "desktop" was not found; slipway key list `+a.ProjectID)
 	require.NotContains(t, w.run("", "allocation", "show", a.ID, "--reason", "ticket 4711").exits(0).out, "withdrawn")
 	out := w.run("", append(set, "--reason", "ticket 4711")...).exits(0).out
 	require.Regexp(t, `keys +`+regexp.QuoteMeta(other.Fingerprint), out)
@@ -148,12 +148,14 @@ func TestAllocation_RefusalsSayWhatToDo(t *testing.T) {
 		says string
 	}{
 		{[]string{"allocation", "create", "no such"}, cli.ExitUsage, "neither the id nor the name of a SKU"},
-		{[]string{"allocation", "create", "a100x8"}, cli.ExitNotFound, "slipway catalogue list shows"},
+		{[]string{"allocation", "create", "a100x8"}, cli.ExitNotFound, "slipway catalogue list shows them"},
 		{[]string{"allocation", "create", dbtest.SKU(t, w.store, dbtest.Named("inside")).ID, "--project", project}, cli.ExitUsage, "choose one of the catalogue"},
 		{[]string{"allocation", "create", "h100x8", "--project", "prj_none"}, cli.ExitNotFound, "prj_none"},
 		{create("--tag", "te am=a"), cli.ExitUsage, "must have keys of"},
-		{create("--key", "laptop"), cli.ExitUsage, "give ids of its SSH keys, key_..."},
+		{create("--key", "desktop"), cli.ExitNotFound, `SSH key "desktop" was not found`},
 		{create("--site", "south"), cli.ExitUsage, "give the id, site_..."},
+		{create("--max-spend", "-3"), cli.ExitUsage, "--max-spend: "},
+		{create("--key", "key_none"), cli.ExitUsage, "--key: "},
 		{create("--name", "train\x1b[31m"), cli.ExitUsage, "must not hold control characters"},
 		{[]string{"allocation", "list", "--project", project, "--status", "runs"}, cli.ExitUsage, "must be one of requested, provisioning, active"},
 		{[]string{"allocation", "show", "alc_none"}, cli.ExitNotFound, "alc_none"},
@@ -244,11 +246,9 @@ func TestAllocation_WrongInputs(t *testing.T) {
 		"--wait must be at most 24h":            {"create", "sku_1", "--wait", "25h"},
 		"missing unit in duration":              {"create", "sku_1", "--wait", "30"},
 		"KEY=VALUE, not \"a b\"":                {"list", "--tag", "a b"},
-		"\"train\" is not the id of an alloc":   {"show", "train"},
-		"\"../projects\" is not the id":         {"release", "../projects"},
-		"\"node_2\" is not the id":              {"set-keys", "node_2", "--key", "key_1"},
-		"\"node_1\" is not the id":              {"force-release", "node_1", "--reason", "x"},
-		"slipway allocation list shows them":    {"remove-assignment", "gpu-01", "--reason", "x"},
+		"\"alc_../projects\" is neither the id": {"release", "alc_../projects"},
+		"\"node_01a20864\" is the id of a node": {"set-keys", "node_01a20864", "--key", "key_1"},
+		"neither the id nor the name of an SSH": {"set-keys", "alc_1", "--key", "a b"},
 		"--expires-in must be more than 0":      {"create", "sku_1", "--expires-in", "0s"},
 		"--tag must be KEY=VALUE, not \"team\"": {"create", "sku_1", "--tag", "team"},
 		"--tag must be KEY=VALUE, not \"=a\"":   {"create", "sku_1", "--tag", "=a"},

@@ -90,16 +90,12 @@ var (
 	idShape   = regexp.MustCompile(`^[a-z]+_[A-Za-z0-9-]{1,64}$`)
 )
 
-// isID reports whether text is an id with this prefix. It fails for a text that is neither an id
-// nor a name, so that no such text selects a resource.
-func isID(prefix, kind, text string) (bool, error) {
-	if strings.HasPrefix(text, prefix) && idShape.MatchString(text) {
-		return true, nil
+// checkID refuses a text that begins like an id of a kind and is none.
+func checkID(prefix, noun, text string) error {
+	if !strings.HasPrefix(text, prefix) || !idShape.MatchString(text) {
+		return fail(ExitUsage, "%q is not the id of a %s", text, noun)
 	}
-	if strings.HasPrefix(text, prefix) || !nameShape.MatchString(text) {
-		return false, fail(ExitUsage, "%q is neither the id nor the name of a %s; a name has letters, digits, dots, dashes and underscores", text, kind)
-	}
-	return false, nil
+	return nil
 }
 
 // openNamed opens a file that the command line names.

@@ -115,7 +115,8 @@ func TestCommands_RefuseWrongInput(t *testing.T) {
 	t.Parallel()
 	run, asked := oneOfEach(t)
 	dir := t.TempDir()
-	missing, misspelt := filepath.Join(dir, "missing"), filepath.Join(dir, "batch.yaml")
+	missing, misspelt, machine := filepath.Join(dir, "missing"), filepath.Join(dir, "batch.yaml"), filepath.Join(dir, "m.json")
+	require.NoError(t, os.WriteFile(machine, []byte(`{"machine_id": "m-1", "rack": 1}`), 0o600))
 	require.NoError(t, os.WriteFile(misspelt, []byte("{site: only, profile: only, sku: only, items: [{hostname: a, bmc: 127.0.0.1, credential: x, bmc_port_name: ipmi}]}"), 0o600))
 	for _, c := range []struct {
 		says string
@@ -127,6 +128,7 @@ func TestCommands_RefuseWrongInput(t *testing.T) {
 		{"is a directory", []string{"node", "onboard", "--file", dir}},
 		{`unknown field "bmc_port_name"`, []string{"node", "onboard", "--file", misspelt}},
 		{"[file hostname]", []string{"node", "onboard", "--file", misspelt, "--hostname", "b"}},
+		{machine + `, line 1, column 23: unknown field "rack"`, []string{"machine", "register", machine}},
 		{"no such file", []string{"key", "create", "prj_1", "laptop", missing}},
 		{"no such file", []string{"secret", "put", "x", "--kind", "bmc_login", "--installation", "--from-file", missing}},
 		{"no such file", []string{"agent-release", "add", missing, missing, "https://example.com/agent"}},

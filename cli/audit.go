@@ -63,6 +63,8 @@ func (a *app) auditedResource(ctx context.Context, kind, name string) (string, e
 		return a.nodeOf(ctx, name)
 	case "job":
 		return a.jobOf(ctx, name)
+	case "project":
+		return a.resolve(ctx, projectKind(), lookup{}, name)
 	}
 	return name, nil
 }
@@ -92,6 +94,7 @@ func (a *app) printAudit(all client.AuditVerification) error {
 		return err
 	}
 	t := a.table("KIND", "RESOURCE", "FIRST BROKEN ROW")
+	t.short = false // a finding about evidence names the whole id
 	for _, b := range all.Data {
 		t.row(b.ResourceKind, b.ResourceID, b.FirstBrokenSeq)
 	}

@@ -32,10 +32,10 @@ func reasonFlag(cmd *cobra.Command, reason *string) {
 
 func (a *app) balanceCommand() *cobra.Command {
 	var reason string
-	cmd := &cobra.Command{Use: "balance PROJECT", Short: "Show the balance that pays for a project", Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{Use: "balance [PROJECT]", Short: "Show the balance that pays for a project", Args: cobra.MaximumNArgs(1)}
 	reasonFlag(cmd, &reason)
-	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		r, err := a.api.GetBalance(cmd.Context(), args[0], client.Because(reason))
+	cmd.RunE = a.withProject(cmd, 0, func(cmd *cobra.Command, project string, _ []string) error {
+		r, err := a.api.GetBalance(cmd.Context(), project, client.Because(reason))
 		if err != nil {
 			return err
 		}
@@ -76,30 +76,30 @@ func (a *app) ledgerCommand() *cobra.Command {
 func (a *app) usageCommand() *cobra.Command {
 	var days bool
 	var from, to, reason string
-	cmd := &cobra.Command{Use: "usage PROJECT", Short: "List what the allocations and instances of a project use and cost", Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{Use: "usage [PROJECT]", Short: "List what the allocations and instances of a project use and cost", Args: cobra.MaximumNArgs(1)}
 	reasonFlag(cmd, &reason)
 	cmd.Flags().BoolVar(&days, "days", false, "what each allocation and instance cost on each day")
 	cmd.Flags().StringVar(&from, "from", "", "with --days: the first day, as 2026-11-01")
 	cmd.Flags().StringVar(&to, "to", "", "with --days: the last day")
-	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = a.withProject(cmd, 0, func(cmd *cobra.Command, project string, _ []string) error {
 		if !days {
 			if from != "" || to != "" {
 				return fail(ExitUsage, "--from and --to go with --days")
 			}
-			r, err := listAll(cmd.Context(), listBelow(a.api.ListUsage, args[0], nil, client.Because(reason)), 0)
+			r, err := listAll(cmd.Context(), listBelow(a.api.ListUsage, project, nil, client.Because(reason)), 0)
 			if err != nil {
 				return err
 			}
 			columns := []string{"allocation_id", "instance_id", "segment", "rate_minor_per_hour", "start_time", "end_time", "last_billed_at", "cost_minor", "currency"}
-			return a.show(r.Raw, func() error { return a.printAmounts(cmd.Context(), args[0], reason, r.Raw, columns) })
+			return a.show(r.Raw, func() error { return a.printAmounts(cmd.Context(), project, reason, r.Raw, columns) })
 		}
 		period := client.ListUsageDaysParams{From: optional[string](from), To: optional[string](to)}
-		r, err := a.api.ListUsageDays(cmd.Context(), args[0], &period, client.Because(reason))
+		r, err := a.api.ListUsageDays(cmd.Context(), project, &period, client.Because(reason))
 		if err != nil {
 			return err
 		}
 		return a.show(r.Raw, func() error {
-			return a.printAmounts(cmd.Context(), args[0], reason, r.Raw, []string{"day", "allocation_id", "instance_id", "seconds", "cost_minor", "currency"})
+			return a.printAmounts(cmd.Context(), project, reason, r.Raw, []string{"day", "allocation_id", "instance_id", "seconds", "cost_minor", "currency"})
 		})
 	})
 	return cmd
@@ -109,16 +109,16 @@ func (a *app) statementCommand() *cobra.Command {
 	var reason string
 	var asCSV bool
 	cmd := &cobra.Command{
-		Use: "statement PROJECT MONTH", Short: "Write what a project was charged and credited in a month, as JSON or CSV", Args: cobra.ExactArgs(2),
-		Example: "  slipway statement prj_... 2026-11 --csv > november.csv",
+		Use: "statement [PROJECT] MONTH", Short: "Write what a project was charged and credited in a month, as JSON or CSV", Args: cobra.RangeArgs(1, 2),
+		Example: "  slipway statement training 2026-11 --csv > november.csv",
 		Long:    "One that breaks off exits with an error, and lacks its last member, complete, or its last row, total.",
 	}
 	reasonFlag(cmd, &reason)
 	cmd.Flags().BoolVar(&asCSV, "csv", false, "comma-separated rows in place of JSON")
-	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = a.withProject(cmd, 1, func(cmd *cobra.Command, project string, args []string) error {
 		params := client.GetStatementParams{}
 		open := func(ctx context.Context) (*http.Response, error) {
-			return a.api.GetStatement(ctx, args[0], args[1], &params, client.Because(reason))
+			return a.api.GetStatement(ctx, project, args[0], &params, client.Because(reason))
 		}
 		if asCSV {
 			params.Format = new(client.GetStatementParamsFormatCsv)
@@ -224,7 +224,7 @@ func (a *app) adjustmentCommand() *cobra.Command {
 	create := sendOne(a, "create ACCOUNT AMOUNT", "Book AMOUNT minor units on a balance; a negative amount, after --, is taken from it", 2,
 		[]string{"transaction_id", "billing_account_id", "project_id", "amount_minor", "currency", "reason", "posted_at"},
 		func(ctx context.Context, args []string) (client.Answer[client.Adjustment], error) {
-			account, err := a.accountOf(ctx, args[0])
+			project, err := a.optionalProject(ctx, project)
 			if err != nil {
 				return client.Answer[client.Adjustment]{}, err
 			}
@@ -232,10 +232,10 @@ func (a *app) adjustmentCommand() *cobra.Command {
 			if err != nil {
 				return client.Answer[client.Adjustment]{}, err
 			}
-			body := client.AdjustmentRequest{BillingAccountID: account, ProjectID: project, AmountMinor: amount, Reason: reason}
+			body := client.AdjustmentRequest{BillingAccountID: args[0], ProjectID: project, AmountMinor: amount, Reason: reason}
 			return a.api.CreateAdjustment(ctx, body)
 		})
-	create.Flags().StringVar(&project, "project", "", "the project on whose statement it stands")
+	create.Flags().StringVar(&project, "project", "", "the project on whose statement it stands, by name or id")
 	create.Flags().StringVar(&reason, "reason", "", "why; those who pay for the project see it")
 	_ = create.MarkFlagRequired("reason")
 	return group("adjustment", "Adjustments of balances", create)
@@ -251,11 +251,7 @@ func (a *app) thresholdsCommand() *cobra.Command {
 	cmd = sendOne(a, "thresholds ACCOUNT", "Set the balances at which the state of an account changes, in minor units", 1,
 		[]string{"billing_account_id", "state", "balance_minor", "currency", "grace_seconds"},
 		func(ctx context.Context, args []string) (client.Answer[client.Balance], error) {
-			account, err := a.accountOf(ctx, args[0])
-			if err != nil {
-				return client.Answer[client.Balance]{}, err
-			}
-			r, err := a.api.GetAccountBalance(ctx, account)
+			r, err := a.api.GetAccountBalance(ctx, args[0])
 			now, err := client.Value(r, err)
 			if err != nil {
 				return r, err
@@ -273,7 +269,7 @@ func (a *app) thresholdsCommand() *cobra.Command {
 			if cmd.Flags().Changed("grace") {
 				body.GraceSeconds = new(int64(grace.Seconds()))
 			}
-			return a.api.SetAccountThresholds(ctx, account, body, client.IfMatch(r.ETag))
+			return a.api.SetAccountThresholds(ctx, args[0], body, client.IfMatch(r.ETag))
 		})
 	f := cmd.Flags()
 	f.Int64Var(amounts["low"], "low", 0, "low_balance at this balance and below (10 whole units at first)")

@@ -9,9 +9,14 @@ import (
 	"github.com/slipway-cloud/slipway/client"
 )
 
-// sendOne makes a command that sends one request and prints the answer.
+// sendOne makes a command that sends one request and prints the answer. Arguments that name
+// resources are ids in the request.
 func sendOne[T any](a *app, use, short string, args int, columns []string, send func(ctx context.Context, args []string) (client.Answer[T], error)) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(args), RunE: does(func(cmd *cobra.Command, args []string) error {
+		args, err := a.resolveArgs(cmd.Context(), usageWords(use), args, lookup{})
+		if err != nil {
+			return err
+		}
 		r, err := send(cmd.Context(), args)
 		if err != nil || len(r.Raw) == 0 {
 			return err
@@ -20,25 +25,13 @@ func sendOne[T any](a *app, use, short string, args int, columns []string, send 
 	})}
 }
 
-func (a *app) accountOf(ctx context.Context, name string) (string, error) {
-	return byName(ctx, "acc_", "billing-account", list(a.api.ListBillingAccounts, nil), name)
-}
-
 func (a *app) billingAccountCommand() *cobra.Command {
 	columns := []string{"id", "name", "max_projects", "currency"}
 	show := func(ctx context.Context, args []string) (client.Answer[client.BillingAccount], error) {
-		id, err := a.accountOf(ctx, args[0])
-		if err != nil {
-			return client.Answer[client.BillingAccount]{}, err
-		}
-		return a.api.GetBillingAccount(ctx, id)
+		return a.api.GetBillingAccount(ctx, args[0])
 	}
 	remove := func(ctx context.Context, args []string) (client.Answer[client.Nothing], error) {
-		id, err := a.accountOf(ctx, args[0])
-		if err != nil {
-			return client.Answer[client.Nothing]{}, err
-		}
-		return a.api.DeleteBillingAccount(ctx, id, client.IfMatch("*"))
+		return a.api.DeleteBillingAccount(ctx, args[0], client.IfMatch("*"))
 	}
 	var maxProjects int
 	var currency string
@@ -64,26 +57,14 @@ func (a *app) accountGroupCommand() *cobra.Command {
 	columns := []string{"group", "created_at"}
 	return group("group", "Groups of the identity provider that belong to a billing account; its projects may give them roles",
 		sendOne(a, "list ACCOUNT", "List the groups of a billing account", 1, columns, func(ctx context.Context, args []string) (r client.Answer[client.ListAccountGroup], err error) {
-			id, err := a.accountOf(ctx, args[0])
-			if err != nil {
-				return r, err
-			}
-			return listAll(ctx, listBelow(a.api.ListBillingAccountGroups, id, nil), 0)
+			return listAll(ctx, listBelow(a.api.ListBillingAccountGroups, args[0], nil), 0)
 		}),
 		sendOne(a, "add ACCOUNT GROUP", "Have a group belong to a billing account", 2, columns, func(ctx context.Context, args []string) (r client.Answer[client.AccountGroup], err error) {
-			id, err := a.accountOf(ctx, args[0])
-			if err != nil {
-				return r, err
-			}
-			return a.api.AddBillingAccountGroup(ctx, id, args[1])
+			return a.api.AddBillingAccountGroup(ctx, args[0], args[1])
 		}),
 		sendOne(a, "remove ACCOUNT GROUP", "Remove a group from a billing account, with its roles in the projects of the account", 2, columns,
 			func(ctx context.Context, args []string) (r client.Answer[client.Nothing], err error) {
-				id, err := a.accountOf(ctx, args[0])
-				if err != nil {
-					return r, err
-				}
-				return a.api.RemoveBillingAccountGroup(ctx, id, args[1])
+				return a.api.RemoveBillingAccountGroup(ctx, args[0], args[1])
 			}),
 	)
 }
@@ -99,7 +80,7 @@ func (a *app) quotaOf(ctx context.Context, sku string) (string, error) {
 func (a *app) quotaCommand() *cobra.Command {
 	columns := []string{"sku", "sku_id", "max_nodes"}
 	var reason string
-	put := sendOne(a, "set PROJECT SKU NODES", "Set how many nodes a project may have of a SKU, or of all with total", 3, columns,
+	put := sendOne(a, "set PROJECT SKU|total NODES", "Set how many nodes a project may have of a SKU, or of all with total", 3, columns,
 		func(ctx context.Context, args []string) (client.Answer[client.Quota], error) {
 			n, err := strconv.Atoi(args[2])
 			if err != nil {
@@ -111,16 +92,14 @@ func (a *app) quotaCommand() *cobra.Command {
 			}
 			return a.api.SetQuota(ctx, args[0], sku, client.QuotaRequest{MaxNodes: int64(n), Reason: reason})
 		})
-	remove := &cobra.Command{
-		Use: "delete PROJECT SKU", Short: "Remove a quota; without the total a project may have no nodes", Args: cobra.ExactArgs(2),
-		RunE: does(func(cmd *cobra.Command, args []string) error {
-			sku, err := a.quotaOf(cmd.Context(), args[1])
-			if err == nil {
-				_, err = a.api.DeleteQuota(cmd.Context(), args[0], sku, client.Because(reason))
+	remove := sendOne(a, "delete PROJECT SKU|total", "Remove a quota; without the total a project may have no nodes", 2, nil,
+		func(ctx context.Context, args []string) (client.Answer[client.Nothing], error) {
+			sku, err := a.quotaOf(ctx, args[1])
+			if err != nil {
+				return client.Answer[client.Nothing]{}, err
 			}
-			return err
-		}),
-	}
+			return a.api.DeleteQuota(ctx, args[0], sku, client.Because(reason))
+		})
 	for _, c := range []*cobra.Command{put, remove} {
 		c.Flags().StringVar(&reason, "reason", "", "why; the owners of the project see it")
 		_ = c.MarkFlagRequired("reason")
@@ -135,14 +114,14 @@ func (a *app) catalogueCommand() *cobra.Command {
 	var profile, title, description, isolation string
 	offer := sendOne(a, "create SKU", "Offer a SKU to customers, or change the offer", 1, []string{"sku_id", "title", "isolation"},
 		func(ctx context.Context, args []string) (client.Answer[client.Offer], error) {
-			id, err := a.skuOf(ctx, args[0])
+			profile, err := a.profileOf(ctx, "", profile)
 			if err != nil {
 				return client.Answer[client.Offer]{}, err
 			}
 			body := client.OfferRequest{ProfileID: profile, Title: title, Description: description, Isolation: client.OfferRequestIsolation(isolation)}
-			return a.api.PutCatalogueItem(ctx, id, body)
+			return a.api.PutCatalogueItem(ctx, args[0], body)
 		})
-	offer.Flags().StringVar(&profile, "profile", "", "what is deployed, by id")
+	offer.Flags().StringVar(&profile, "profile", "", "the profile that is deployed, by name or id")
 	offer.Flags().StringVar(&title, "title", "", "what customers see")
 	offer.Flags().StringVar(&description, "description", "", "what customers see below it")
 	offer.Flags().StringVar(&isolation, "isolation", "dedicated_network", "dedicated_network or shared_network")
@@ -152,11 +131,7 @@ func (a *app) catalogueCommand() *cobra.Command {
 	return group("catalogue", "The catalogue: SKUs that customers can ask for",
 		listOf(a, "list", "List the catalogue", list(a.api.ListCatalogue, nil), "sku", "title", "gpus", "isolation", "availability"), offer,
 		sendOne(a, "delete SKU", "Take a SKU out of the catalogue", 1, nil, func(ctx context.Context, args []string) (client.Answer[client.Nothing], error) {
-			id, err := a.skuOf(ctx, args[0])
-			if err != nil {
-				return client.Answer[client.Nothing]{}, err
-			}
-			return a.api.DeleteCatalogueItem(ctx, id)
+			return a.api.DeleteCatalogueItem(ctx, args[0])
 		}),
 	)
 }

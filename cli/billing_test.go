@@ -48,7 +48,7 @@ func TestBilling(t *testing.T) {
 	require.Contains(t, w.run("", "price", "list").exits(0).out, "21.00")
 	w.run("", "price", "withdraw", raised.ID, "--reason", "the offer is not made").exits(0)
 	require.NotContains(t, w.run("", "price", "list").exits(0).out, "21.00")
-	require.Contains(t, w.run("", "price", "withdraw", raised.ID, "--reason", "once more").exits(cli.ExitNotFound).err, "There is no price "+raised.ID)
+	require.Contains(t, w.run("", "price", "withdraw", raised.ID, "--reason", "once more").exits(cli.ExitNotFound).err, "Price "+raised.ID+" was not found")
 
 	require.Contains(t, w.run("", "adjustment", "create", "acme", "19.93", "--reason", "x y z").exits(cli.ExitUsage).err, "minor units")
 	w.run("", "adjustment", "create", "acme", "50000", "--project", project.ID, "--reason", "invoice 17 is paid").exits(0)

@@ -35,8 +35,7 @@ func (a *app) bmcCommand() *cobra.Command {
 // bmcOf finds a BMC by its id, or that of a node.
 func (a *app) bmcOf(ctx context.Context, name string) (string, error) {
 	if strings.HasPrefix(name, "bmc_") {
-		_, err := isID("bmc_", "BMC", name)
-		return name, err
+		return name, checkID("bmc_", "BMC", name)
 	}
 	id, err := a.nodeOf(ctx, name)
 	if err != nil {

@@ -124,7 +124,7 @@ func (a *app) campaignCreate() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&in.Filter, "filter", "", "which machines, as in slipway machine list; required")
-	f.StringVar(&in.PlanId, "plan", "", "the plan (default: that of the type)")
+	f.StringVar(&in.PlanId, "plan", "", "the plan, by name or id (default: that of the type)")
 	f.StringVar(&in.DisplayName, "name", "", "a name to show")
 	f.Int32Var(&in.MaxParallel, "max-parallel", 1, "how many runs are active at a time, at most 100")
 	f.Int32Var(&in.StopAfterFailures, "stop-after", 1, "how many runs may fail before no more are started")
@@ -134,9 +134,12 @@ func (a *app) campaignCreate() *cobra.Command {
 	f.StringVar(&in.SelectionHash, "selection", "", "start only if the selection is that of a dry run")
 	f.StringVar(&in.RequestId, "request-id", "", "makes the request safe to repeat (default: a new one)")
 	watchRunsFlag(cmd, &watch)
-	as.add(cmd)
+	as.add(a, cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		in.Type = args[0]
+		if err := a.resolvePlan(cmd.Context(), as, &in.PlanId); err != nil {
+			return err
+		}
 		if in.RequestId == "" {
 			in.RequestId = uuid.NewString()
 		}
@@ -153,7 +156,7 @@ func (a *app) campaignList() *cobra.Command {
 	var as asProject
 	cmd := &cobra.Command{Use: "list", Short: "List campaigns, the newest first", Args: cobra.NoArgs}
 	cmd.Flags().Int32Var(&in.PageSize, "limit", 50, "how many, at most 1000")
-	as.add(cmd)
+	as.add(a, cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
 		ctx, cancel := a.bounded(cmd.Context())
 		defer cancel()
@@ -178,9 +181,13 @@ func (a *app) campaignShow() *cobra.Command {
 	var watch bool
 	cmd := &cobra.Command{Use: "show CAMPAIGN", Short: "Show a campaign with its machines", Args: cobra.ExactArgs(1)}
 	watchRunsFlag(cmd, &watch)
-	as.add(cmd)
+	as.add(a, cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		c, err := a.getCampaign(cmd.Context(), as, args[0])
+		id, err := a.resolve(cmd.Context(), campaignKind(), lookup{as: as}, args[0])
+		if err != nil {
+			return err
+		}
+		c, err := a.getCampaign(cmd.Context(), as, id)
 		if err != nil {
 			return called(err)
 		}
@@ -199,10 +206,14 @@ func (a *app) campaignChange(
 	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1)}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit log")
 	watchRunsFlag(cmd, &watch)
-	as.add(cmd)
+	as.add(a, cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		id, err := a.resolve(cmd.Context(), campaignKind(), lookup{as: as}, args[0])
+		if err != nil {
+			return err
+		}
 		ctx, cancel := a.bounded(cmd.Context())
-		out, err := do(ctx, a.campaigns(), as, args[0], reason)
+		out, err := do(ctx, a.campaigns(), as, id, reason)
 		cancel()
 		return a.answered(cmd.Context(), as, out, err, watch)
 	})

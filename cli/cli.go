@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -74,11 +75,18 @@ type app struct {
 	key     string
 	timeout time.Duration
 	api     *client.Client
-	signing *account      // what login signs in to, before it is kept
-	raw     bool          // print texts unchanged
-	utc     bool          // print times, not their distance from now
-	skew    time.Duration // how far the server's clock is ahead of this one
-	screen  io.Writer     // Out without textWriter, for control sequences of our own
+	signing *account // what login signs in to, before it is kept
+	wide    bool     // print whole ids in tables
+	// irreversible is true while a command runs whose effect cannot be undone; command is its path.
+	irreversible bool
+	command      string
+	yes          bool              // do not ask
+	principal    *client.Principal // who the server says that we are, once it was asked
+	answers      *bufio.Reader     // reads In for questions
+	raw          bool              // print texts unchanged
+	utc          bool              // print times, not their distance from now
+	skew         time.Duration     // how far the server's clock is ahead of this one
+	screen       io.Writer         // Out without textWriter, for control sequences of our own
 }
 
 // failure is an error with the exit code it ends in.
@@ -144,15 +152,18 @@ func configPath(getenv func(string) string) string {
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use: "slipway", Short: "The command line of Slipway, the control plane of a GPU cloud",
-		Long: "Begin with: slipway login --server URL\n\nWherever an id is taken, a name is too: a site, profile or SKU by name, a node by hostname,\n" +
-			"a job by the hostname of its node, a batch by name, a finding of drift by NODE or NODE/DETECTOR.\n" +
+		Long: "Begin with: slipway login --server URL\n\nWherever an id is taken, a name is too, and so is the beginning of an id: 8 characters or more behind its prefix,\n" +
+			"such as prj_01a20864. A node is named by its hostname, a job by the hostname of its node, a finding of drift by NODE\n" +
+			"or NODE/DETECTOR. What several resources match is refused, with a list of them. A text that begins like an id is never\n" +
+			"a name. Commands that destroy something ask before they act on the beginning of an id, unless --yes is given.\n" +
+			"slipway use PROJECT sets the project of commands that name none; SLIPWAY_PROJECT and --project win over it.\n" +
 			"slipway completion --help tells how a shell completes them.\n\n" + exitHelp,
 		SilenceUsage: true, SilenceErrors: true, Version: a.Version,
 		Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	f := root.PersistentFlags()
 	f.StringVar(&a.context, "context", "", "context to use instead of the current one")
-	f.StringVarP(&a.output, "output", "o", "table", "table, json or yaml")
+	f.StringVarP(&a.output, "output", "o", "table", "table, wide (a table with whole ids), json or yaml")
 	f.StringVar(&a.key, "idempotency-key", "", "key of this request; repeating it with the same key cannot do it twice (default: a new one)")
 	f.BoolVar(&a.raw, "raw", false, "print texts as they are stored; without it control and invisible characters are replaced, as they can change what a terminal shows")
 	f.BoolVar(&a.utc, "utc", false, "print times in UTC; without it tables say how long ago they were")
@@ -162,13 +173,17 @@ func (a *app) root() *cobra.Command {
 		if err := checkFlags(cmd); err != nil {
 			return err
 		}
-		if a.output != "table" && a.output != "json" && a.output != "yaml" {
-			return fmt.Errorf("--output must be table, json or yaml, not %q", a.output)
+		if a.output == "wide" {
+			a.output, a.wide = "table", true
 		}
+		if a.output != "table" && a.output != "json" && a.output != "yaml" {
+			return fmt.Errorf("--output must be table, wide, json or yaml, not %q", a.output)
+		}
+		a.readIrreversible(cmd)
 		return nil
 	}
 	root.AddCommand(
-		a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.contextCommand(), a.secretCommand(), a.siteCommand(), a.profileCommand(), a.skuCommand(), a.roceCommand(),
+		a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.contextCommand(), a.useCommand(), a.secretCommand(), a.siteCommand(), a.profileCommand(), a.skuCommand(), a.roceCommand(),
 		a.nodeCommand(), a.batchCommand(), a.jobCommand(), a.bmcCommand(), a.rackDeviceCommand(), a.tokenCommand(), a.attentionCommand(), a.certificateCommand(), a.auditCommand(), a.taskCommand(), a.driftCommand(), a.agentReleaseCommand(),
 		a.decommissionCommand(), a.installWorkflowCommand(), a.deviceGroupCommand(),
 		a.billingAccountCommand(), a.projectCommand(), a.memberCommand(), a.invitationCommand(), a.keyCommand(), a.projectTokenCommand(), a.quotaCommand(), a.catalogueCommand(),
@@ -182,6 +197,7 @@ func (a *app) root() *cobra.Command {
 		c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return plainFlagError(err) })
+	guardIrreversible(root)
 	refuseBlanks(root)
 	a.completeNames(root)
 	return root

@@ -104,8 +104,13 @@ func problemText(p client.Problem) string {
 
 // flagOf names a field of a request as the command line does.
 func flagOf(location string) string {
-	if location == "header.Slipway-Reason" {
-		return "--reason"
+	for field, flag := range map[string]string{
+		"header.Slipway-Reason": "--reason", "query.project_id": "--project", "body.ssh_key_ids": "--key", "body.max_spend_minor": "--max-spend",
+		"body.wait_seconds": "--wait", "body.expires_at": "--expires-in",
+	} {
+		if rest, ok := strings.CutPrefix(location, field); ok && (rest == "" || rest[0] == '[' || rest[0] == '.') {
+			return flag
+		}
 	}
 	return strings.TrimPrefix(location, "body.")
 }

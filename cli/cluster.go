@@ -78,7 +78,7 @@ func (a *app) clusterPut(use, short string, send func(context.Context, string, m
 		Example: "  slipway cluster create cluster-a --api-url https://10.0.0.1:6443 --ca-pin sha256:... --kubeconfig clusters/a --kubernetes-version v1.34.1",
 	}
 	f := cmd.Flags()
-	f.StringVar(&project, "project", "", "the project whose machines may join; empty for machines of no project")
+	f.StringVar(&project, "project", "", "the project whose machines may join, by name or id; empty for machines of no project")
 	f.StringVar(&url, "api-url", "", "https://host:port of the API server, as machines reach it")
 	f.StringArrayVar(&pins, "ca-pin", nil, "pin of the cluster's CA, as kubeadm prints it; may be repeated")
 	f.StringVar(&kubeconfig, "kubeconfig", "", "secret of kind kubeconfig that Slipway uses")
@@ -88,6 +88,10 @@ func (a *app) clusterPut(use, short string, send func(context.Context, string, m
 	}
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		body := map[string]any{"spec": map[string]any{"api_url": url, "ca_pins": pins, "kubeconfig_ref": kubeconfig, "kubernetes_version": version}}
+		project, err := a.optionalProject(cmd.Context(), project)
+		if err != nil {
+			return err
+		}
 		if project != "" {
 			body["project_id"] = project
 		}

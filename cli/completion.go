@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"regexp"
 	"strings"
 	"time"
 
@@ -17,113 +16,103 @@ const completionLimit = 3 * time.Second
 // maxCompletions bounds what a shell offers.
 const maxCompletions = 200
 
-// completions are the lists whose names a shell completes, by the word that stands for one in the
-// usage of a command, and the flag that takes one.
-var completions = []struct {
-	word, flag string
-	list       func(*app) lister[names]
-	// query narrows the list down to what begins with the text, "" where the API cannot.
-	query string
-}{
-	{"NODE", "node", func(a *app) lister[names] { return named(list(a.api.ListNodes, nil)) }, "q"},
-	{"BMC", "", func(a *app) lister[names] { return named(list(a.api.ListNodes, nil)) }, "q"}, // a BMC is named by its node
-	{"JOB", "", func(a *app) lister[names] { return named(list(a.api.ListJobs, nil)) }, ""},
-	{"SITE", "site", func(a *app) lister[names] { return named(list(a.api.ListSites, nil)) }, ""},
-	{"SKU", "sku", func(a *app) lister[names] { return named(list(a.api.ListSkus, nil)) }, ""},
-	{"BATCH", "batch", func(a *app) lister[names] { return named(list(a.api.ListOnboardingBatches, nil)) }, ""},
-	{"FINDING", "", func(a *app) lister[names] { return named(list(a.api.ListDrift, nil)) }, ""},
+// completedKinds are the kinds of resourceKinds, and words that are completed although no resource
+// is found by them alone: a BMC is named by its node, and so are a job and a finding.
+func completedKinds() []resourceKind {
+	bmc := nodeKind()
+	bmc.word, bmc.flag = "BMC", ""
+	hostname := func(e entry) string { return e.Hostname }
+	return append(resourceKinds(), bmc,
+		resourceKind{word: "JOB", name: hostname, rows: listed(func(a *app, _ lookup) lister[client.ListJob] { return list(a.api.ListJobs, nil) })},
+		resourceKind{word: "FINDING", name: hostname, rows: listed(func(a *app, _ lookup) lister[client.ListDrift] { return list(a.api.ListDrift, nil) })},
+	)
 }
 
-var usageWord = regexp.MustCompile(`^[a-z-]+ \[?([A-Z]+)`)
-
-// completeNames lets shells complete names from the server's lists: the first argument of every
-// command that takes one, and the flags.
+// completeNames lets shells complete names from the server's lists: the arguments and flags of
+// every command below root that take one.
 func (a *app) completeNames(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
 		a.completeNames(cmd)
 	}
-	word := ""
-	if m := usageWord.FindStringSubmatch(root.Use); m != nil {
-		word = m[1]
+	if root.ValidArgsFunction == nil && len(strings.Fields(root.Use)) > 1 && !root.HasSubCommands() {
+		root.ValidArgsFunction = a.completeArgs
 	}
-	if root.Flags().Lookup("site") != nil {
-		a.completeProfiles(root, word)
-	}
-	for _, c := range completions {
-		names := func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
-			return namesIn(cmd.Context(), c.list(a), c.query, begun), cobra.ShellCompDirectiveNoFileComp
-		}
-		if c.word == word && root.ValidArgsFunction == nil {
-			root.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-				if len(args) > 0 {
-					return nil, cobra.ShellCompDirectiveNoFileComp
-				}
-				return names(cmd, args, begun)
-			}
-		}
-		if c.flag != "" && root.Flags().Lookup(c.flag) != nil {
+	for _, k := range completedKinds() {
+		if k.flag != "" && root.Flags().Lookup(k.flag) != nil {
 			// It fails only for a flag that is not there or has a completion already.
-			_ = root.RegisterFlagCompletionFunc(c.flag, names)
+			_ = root.RegisterFlagCompletionFunc(k.flag, func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+				return a.completionsOf(cmd.Context(), k, lookup{}, begun), cobra.ShellCompDirectiveNoFileComp
+			})
 		}
+	}
+	if root.Flags().Lookup("profile") != nil {
+		_ = root.RegisterFlagCompletionFunc("profile", func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+			return a.namesAt(cmd, profileKind(), nil, begun), cobra.ShellCompDirectiveNoFileComp
+		})
 	}
 }
 
-// completeProfiles completes the profiles of the site that --site names; each site has its own.
-func (a *app) completeProfiles(cmd *cobra.Command, word string) {
-	names := func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-		site, err := cmd.Flags().GetString("site")
-		if err != nil || site == "" {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), completionLimit)
-		defer cancel()
-		id, err := a.siteOf(ctx, site)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return namesIn(ctx, named(listBelow(a.api.ListProfiles, id, nil)), "", begun), cobra.ShellCompDirectiveNoFileComp
+// completeArgs completes the argument of a command after args. Arguments that name no resource may
+// be files.
+func (a *app) completeArgs(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	words := usageWords(cmd.Use)
+	if len(args) >= len(words) {
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	if word == "PROFILE" {
-		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-			if len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return names(cmd, args, begun)
+	ofProject := len(args) > 0 && words[0] == "PROJECT"
+	for _, k := range completedKinds() {
+		if k.word == words[len(args)] && k.ofProject == ofProject {
+			return a.namesAt(cmd, k, args, begun), cobra.ShellCompDirectiveNoFileComp
 		}
 	}
-	if cmd.Flags().Lookup("profile") != nil {
-		// It fails only for a flag that is not there or has a completion already.
-		_ = cmd.RegisterFlagCompletionFunc("profile", names)
-	}
+	return nil, cobra.ShellCompDirectiveDefault
 }
 
-// namesIn lists the names of what a list holds that begin with a text. A server that cannot be
-// asked offers nothing: a shell must not print errors into the command line.
-func namesIn(ctx context.Context, of lister[names], query, begun string) []string {
+// namesAt offers names of a kind, of the site of --site or of the project that is the first
+// argument.
+func (a *app) namesAt(cmd *cobra.Command, k resourceKind, args []string, begun string) []string {
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionLimit)
+	defer cancel()
+	var l lookup
+	var err error
+	switch {
+	case k.word == "PROFILE":
+		site := cmd.Flags().Lookup("site")
+		if site == nil || site.Value.String() == "" { // each site has its own
+			return nil
+		}
+		l.site, err = a.siteOf(ctx, site.Value.String())
+	case k.ofProject:
+		l.project, err = a.resolve(ctx, projectKind(), lookup{}, args[0])
+	}
+	if err != nil {
+		return nil
+	}
+	return a.completionsOf(ctx, k, l, begun)
+}
+
+// completionsOf lists the names that begin with a text. A server that cannot be asked offers
+// nothing: a shell must not print errors into the command line.
+func (a *app) completionsOf(ctx context.Context, k resourceKind, l lookup, begun string) []string {
 	ctx, cancel := context.WithTimeout(ctx, completionLimit)
 	defer cancel()
-	narrowed := of
-	if query != "" && begun != "" {
-		narrowed = func(ctx context.Context, options ...client.Option) (client.Answer[names], error) {
-			return of(ctx, append(options, client.Query(query, begun))...)
-		}
+	l.limit = maxCompletions
+	if k.beginQuery != "" && begun != "" {
+		l.query, l.value = k.beginQuery, begun
 	}
-	got, err := client.Value(listAll(ctx, narrowed, maxCompletions))
+	rows, err := k.rows(ctx, a, l)
 	if err != nil {
 		return nil
 	}
 	var out []string
 	seen := map[string]bool{}
-	for _, d := range got.Data {
-		name := d.Name
+	for _, e := range rows {
+		name := k.nameOf(e)
 		if name == "" {
-			name = d.Hostname
-		}
-		if name == "" {
-			name = d.ID
+			name = e.ID
 		}
 		// A shell takes what it is given: nothing that is not a name goes there.
-		if nameShape.MatchString(name) && strings.HasPrefix(name, begun) && !seen[name] {
+		if nameShape.MatchString(name) && strings.HasPrefix(name, begun) && !seen[name] && !k.hasEnded(e) {
 			seen[name] = true
 			out = append(out, name)
 		}

@@ -29,6 +29,9 @@ type account struct {
 	// User and UserID are who signed in. A login of another user does not replace the context.
 	User   string `yaml:"user,omitempty"`
 	UserID string `yaml:"user_id,omitempty"`
+	// Project is the default project of the context, with its name when it was chosen.
+	Project     string `yaml:"project,omitempty"`
+	ProjectName string `yaml:"project_name,omitempty"`
 	// Session is the sign-in at the identity provider; nil for an API token.
 	Session *session `yaml:"session,omitempty"`
 }

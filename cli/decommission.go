@@ -126,14 +126,17 @@ func (a *app) confirm(question, word string) error {
 	if _, err := fmt.Fprint(a.Err, question); err != nil {
 		return err
 	}
-	line, err := bufio.NewReader(a.In).ReadString('\n')
+	if a.answers == nil { // one reader for all questions: it reads ahead
+		a.answers = bufio.NewReader(a.In)
+	}
+	line, err := a.answers.ReadString('\n')
 	if strings.TrimSpace(line) == word {
 		return nil
 	}
 	if err != nil && line == "" {
-		return fail(ExitUsage, "nobody answered; nothing was started; --yes starts without asking")
+		return fail(ExitUsage, "nobody answered; nothing was done; --yes goes on without asking")
 	}
-	return fail(ExitRefused, "that is not it; nothing was started")
+	return fail(ExitRefused, "that is not it; nothing was done")
 }
 
 func (a *app) decommissionCommand() *cobra.Command {

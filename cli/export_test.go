@@ -5,6 +5,9 @@ import "github.com/spf13/cobra"
 // Commands returns the tree of commands.
 func Commands() *cobra.Command { return (&app{}).root() }
 
+// Irreversible marks commands whose effect cannot be undone.
+const Irreversible = irreversible
+
 // MayBeEmpty marks flags for which an empty value has a meaning.
 const MayBeEmpty = mayBeEmpty
 

@@ -232,7 +232,7 @@ func readers() [][]string {
 		}
 		line := slices.Clone(path)
 		for _, word := range strings.Fields(c.Use)[1:] {
-			if id, ok := ids[word]; ok {
+			if id, ok := ids[strings.Trim(word, "[]")]; ok {
 				line = append(line, id)
 			}
 		}

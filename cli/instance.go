@@ -35,9 +35,14 @@ func (a *app) instanceCommand() *cobra.Command {
 	)
 }
 
-// rowsCommand shows what one request answers, whose list has one page.
+// rowsCommand shows what one request answers, whose list has one page. Arguments that name
+// resources are ids in the request.
 func rowsCommand[T any](a *app, use, short string, send func(context.Context, []string) (client.Answer[T], error), columns ...string) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(strings.Count(use, " ")), RunE: does(func(cmd *cobra.Command, args []string) error {
+		args, err := a.resolveArgs(cmd.Context(), usageWords(use), args, lookup{})
+		if err != nil {
+			return err
+		}
 		r, err := send(cmd.Context(), args)
 		if err != nil {
 			return err
@@ -51,7 +56,11 @@ func (a *app) instanceActionsCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "actions INSTANCE", Short: "List the action log of an instance, newest first", Args: cobra.ExactArgs(1)}
 	cmd.Flags().IntVar(&limit, "limit", 50, "at most so many; 0 is all")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		r, err := listAll(cmd.Context(), listBelow(a.api.ListInstanceActionLogs, args[0], &client.ListInstanceActionLogsParams{}), limit)
+		id, err := a.resolve(cmd.Context(), instanceKind(), lookup{}, args[0])
+		if err != nil {
+			return err
+		}
+		r, err := listAll(cmd.Context(), listBelow(a.api.ListInstanceActionLogs, id, &client.ListInstanceActionLogsParams{}), limit)
 		if err != nil {
 			return err
 		}
@@ -64,10 +73,14 @@ func (a *app) instanceListCommand() *cobra.Command {
 	var project, status string
 	var archived bool
 	cmd := &cobra.Command{Use: "list", Short: "List instances, newest first", Args: cobra.NoArgs}
-	cmd.Flags().StringVar(&project, "project", "", "only those of this project")
+	cmd.Flags().StringVar(&project, "project", "", "only those of this project, by name or id")
 	cmd.Flags().StringVar(&status, "status", "", "only those of this status, such as ready")
 	cmd.Flags().BoolVar(&archived, "archived", false, "archived ones too")
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		project, err := a.optionalProject(cmd.Context(), project)
+		if err != nil {
+			return err
+		}
 		r, err := listAll(cmd.Context(), list(a.api.ListInstances, &client.ListInstancesParams{
 			ProjectID: optional[string](project), Status: optional[client.ListInstancesParamsStatus](status), Archived: &archived,
 		}), 0)
@@ -85,10 +98,14 @@ func (a *app) instanceShowCommand() *cobra.Command {
 	w.add(cmd)
 	cmd.Flags().Lookup("watch").Usage = "follow it until it is ready or has ended; exits with 6 when it failed"
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		if w.on {
-			return a.watchInstance(cmd, args[0], w, "ready")
+		id, err := a.resolve(cmd.Context(), instanceKind(), lookup{}, args[0])
+		if err != nil {
+			return err
 		}
-		r, err := a.api.GetInstance(cmd.Context(), args[0])
+		if w.on {
+			return a.watchInstance(cmd, id, w, "ready")
+		}
+		r, err := a.api.GetInstance(cmd.Context(), id)
 		if err != nil {
 			return err
 		}
@@ -103,8 +120,8 @@ func (a *app) instanceCreateCommand() *cobra.Command {
 	var drain int64
 	var w watchFlags
 	cmd := &cobra.Command{
-		Use: "create PROJECT NAME", Short: "Make an instance at a cloud provider", Args: cobra.ExactArgs(2),
-		Example: "  slipway instance create prj_... chat --provider scaleway --zone fr-par-2 --type L4-1-24G --model meta-llama/Llama-3.1-8B-Instruct --watch",
+		Use: "create [PROJECT] NAME", Short: "Make an instance at a cloud provider", Args: cobra.RangeArgs(1, 2),
+		Example: "  slipway instance create training chat --provider scaleway --zone fr-par-2 --type L4-1-24G --model meta-llama/Llama-3.1-8B-Instruct --watch",
 	}
 	f := cmd.Flags()
 	f.StringVar(&body.Provider, "provider", "scaleway", "who makes the server")
@@ -117,8 +134,8 @@ func (a *app) instanceCreateCommand() *cobra.Command {
 	_ = cmd.MarkFlagRequired("model")
 	w.add(cmd)
 	cmd.Flags().Lookup("watch").Usage = "follow it until it is ready; exits with 6 when it failed"
-	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		body.ProjectID, body.Name = args[0], args[1]
+	cmd.RunE = a.withProject(cmd, 1, func(cmd *cobra.Command, project string, args []string) error {
+		body.ProjectID, body.Name = project, args[0]
 		body.Image, body.DrainSeconds = optional[string](image), &drain
 		r, err := a.api.CreateInstance(cmd.Context(), body)
 		made, err := client.Value(r, err)
@@ -142,12 +159,16 @@ func (a *app) instanceTerminateCommand() *cobra.Command {
 	w.add(cmd)
 	cmd.Flags().Lookup("watch").Usage = "follow it until the provider has nothing of it; exits with 6 when that failed"
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		r, err := a.api.TerminateInstance(cmd.Context(), args[0], client.TerminateRequest{Reason: reason})
+		id, err := a.resolve(cmd.Context(), instanceKind(), lookup{}, args[0])
+		if err != nil {
+			return err
+		}
+		r, err := a.api.TerminateInstance(cmd.Context(), id, client.TerminateRequest{Reason: reason})
 		if err != nil {
 			return err
 		}
 		if w.on {
-			return a.watchInstance(cmd, args[0], w, "terminated")
+			return a.watchInstance(cmd, id, w, "terminated")
 		}
 		return a.showRows(r.Raw, instanceShown())
 	})

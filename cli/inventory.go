@@ -30,7 +30,7 @@ type resources struct{ Data []resource }
 type kind[T, L any] struct {
 	use, what string
 	example   string
-	prefix    string // of its ids
+	named     resourceKind
 	list      func(site string) lister[L]
 	create    func(ctx context.Context, site string, body client.Option) (client.Answer[T], error)
 	get       func(ctx context.Context, site, id string) (client.Answer[T], error)
@@ -43,7 +43,7 @@ type kind[T, L any] struct {
 
 func (a *app) siteCommand() *cobra.Command {
 	k := kind[client.Site, client.ListSite]{
-		use: "site", what: "site", prefix: "site_", example: "ssh_user=ubuntu", columns: []string{"maas_url", "region", "simulated"},
+		use: "site", what: "site", named: siteKind(), example: "ssh_user=ubuntu", columns: []string{"maas_url", "region", "simulated"},
 		list: func(string) lister[client.ListSite] { return list(a.api.ListSites, nil) },
 		create: func(ctx context.Context, _ string, body client.Option) (client.Answer[client.Site], error) {
 			return a.api.CreateSite(ctx, client.SiteRequest{}, body)
@@ -81,7 +81,7 @@ func (a *app) siteCommand() *cobra.Command {
 
 func (a *app) profileCommand() *cobra.Command {
 	return kindCommand(a, kind[client.Profile, client.ListProfile]{
-		use: "profile", what: "profile", prefix: "prof_", example: "stage_deadlines.deploy_via_maas=20m",
+		use: "profile", what: "profile", named: profileKind(), example: "stage_deadlines.deploy_via_maas=20m",
 		columns: []string{"distro_series", "storage_layout", "batch_max_parallel"}, ofSite: true,
 		list: func(site string) lister[client.ListProfile] { return listBelow(a.api.ListProfiles, site, nil) },
 		create: func(ctx context.Context, site string, body client.Option) (client.Answer[client.Profile], error) {
@@ -101,7 +101,7 @@ func (a *app) profileCommand() *cobra.Command {
 
 func (a *app) skuCommand() *cobra.Command {
 	return kindCommand(a, kind[client.SKU, client.ListSKU]{
-		use: "sku", what: "SKU", prefix: "sku_", example: "gpus=8", columns: []string{"gpus", "gpu_model_contains", "nics_up", "data_disks"},
+		use: "sku", what: "SKU", named: skuKind(), example: "gpus=8", columns: []string{"gpus", "gpu_model_contains", "nics_up", "data_disks"},
 		list: func(string) lister[client.ListSKU] { return list(a.api.ListSkus, nil) },
 		create: func(ctx context.Context, _ string, body client.Option) (client.Answer[client.SKU], error) {
 			return a.api.CreateSku(ctx, client.SKURequest{}, body)
@@ -230,11 +230,7 @@ func (k kind[T, L]) one(ctx context.Context, a *app, site, name string) (siteID,
 	if siteID, err = k.siteOf(ctx, a, site); err != nil {
 		return "", "", err
 	}
-	what := k.use
-	if k.use == "sku" {
-		what = k.what
-	}
-	id, err = byName(ctx, k.prefix, what, k.list(siteID), name)
+	id, err = a.resolve(ctx, k.named, lookup{site: siteID}, name)
 	return siteID, id, err
 }
 

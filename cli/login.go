@@ -125,7 +125,8 @@ func (a *app) keepAccount(ctx context.Context, name, host string, acc account) (
 			old := c.Contexts[name]
 			return fail(ExitRefused, "the context %q is of %s at %s; choose another --name, or run slipway logout %s first", name, oneLine(cmp.Or(old.User, "another token")), old.Server, name)
 		}
-		replaced = c.Contexts[name]
+		replaced = c.Contexts[name] // of the same user
+		acc.Project, acc.ProjectName = replaced.Project, replaced.ProjectName
 		c.Contexts[name], c.Current = acc, name
 		return nil
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -16,11 +17,17 @@ import (
 	"github.com/slipway-cloud/slipway/proto/gen/slipway/v1/slipwayv1connect"
 )
 
-// asProject are the flags of a caller who acts in a project.
+// asProject are the flags of a caller who acts in a project. While a command runs, project is its
+// id.
 type asProject struct{ project, reason string }
 
-func (p *asProject) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&p.project, "project", "", "act in this project; a project's token names its own by itself")
+// add adds the flags to a command, which finds the project before it runs.
+func (p *asProject) add(a *app, cmd *cobra.Command) {
+	cmd.Flags().StringVar(&p.project, "project", "", "act in this project, by name or id (default, for customers: SLIPWAY_PROJECT, or that of slipway use, or of the token)")
+	cmd.PreRunE = does(func(cmd *cobra.Command, _ []string) (err error) {
+		p.project, err = a.actIn(cmd.Context(), p.project)
+		return err
+	})
 	cmd.Flags().StringVar(&p.reason, "access-reason", "", "why an operator acts in a customer's project; its owners see it")
 }
 
@@ -101,7 +108,7 @@ func (a *app) machineList() *cobra.Command {
 		Long: "A filter is field=value or field!=value, joined by AND: slipway machine list --filter 'phase=READY AND labels.env=prod'",
 	}
 	cmd.Flags().StringVar(&in.Filter, "filter", "", "which machines")
-	as.add(cmd)
+	as.add(a, cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
 		all := &slipwayv1.ListMachinesResponse{}
 		for {
@@ -154,7 +161,7 @@ func (a *app) showMachine(out *connect.Response[slipwayv1.Machine], err error) e
 func (a *app) machineGet() *cobra.Command {
 	var as asProject
 	cmd := &cobra.Command{Use: "get MACHINE", Short: "Show a machine", Args: cobra.ExactArgs(1)}
-	as.add(cmd)
+	as.add(a, cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		ctx, cancel := a.bounded(cmd.Context())
 		defer cancel()
@@ -190,9 +197,26 @@ func readMessage(file string, m proto.Message) error {
 		return err
 	}
 	if err := protojson.Unmarshal(raw, m); err != nil {
-		return fail(ExitUsage, "%s: %w", file, err)
+		return fail(ExitUsage, "%s%s", file, protoErrorText(err))
 	}
 	return nil
+}
+
+// protoError matches what the decoder writes before its reason, with blanks that differ by build.
+var protoError = regexp.MustCompile(`^proto:[\s\x{a0}]*(?:syntax error )?(?:\(line (\d+):(\d+)\):[\s\x{a0}]*)?`)
+
+// protoErrorText returns where and why a JSON file is no message, without the decoder's own words.
+func protoErrorText(err error) string {
+	text := err.Error()
+	at := protoError.FindStringSubmatch(text)
+	if at == nil {
+		return ": " + text
+	}
+	reason := strings.TrimPrefix(text, at[0])
+	if at[1] == "" {
+		return ": " + reason
+	}
+	return fmt.Sprintf(", line %s, column %s: %s", at[1], at[2], reason)
 }
 
 func (a *app) machinePhase() *cobra.Command {

@@ -37,7 +37,7 @@ func TestNames_StandForIDs(t *testing.T) {
 	require.Contains(t, w.run("", "job", "list", "--batch", "rack-7").exits(0).out, "b2")
 	require.Contains(t, w.run("", "batch", "show", "rack-8").exits(cli.ExitNotFound).err, "slipway batch list")
 	batch("b3")
-	require.Regexp(t, `2 batches have the name "rack-7"; give an id: batch_[\w-]+, batch_[\w-]+`, w.run("", "batch", "show", "rack-7").exits(cli.ExitRefused).err)
+	require.Regexp(t, `2 batches have the name "rack-7"; give the id of one:\n  batch_[\w-]+  rack-7.*\n  batch_[\w-]+  rack-7`, w.run("", "batch", "show", "rack-7").exits(cli.ExitRefused).err)
 
 	node := dbtest.Node(t, w.store, dbtest.Active(), dbtest.Hostname("gpu-9"))
 	boot, _ := lifecycle.DriftDetectorOf(lifecycle.DriftBootUnannounced)

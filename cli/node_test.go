@@ -31,14 +31,14 @@ func TestDeletedNodesAreNotInTheWay(t *testing.T) {
 	} {
 		out := list(c.flags...)
 		if c.here {
-			require.Contains(t, out, here.ID, c.flags)
+			require.Contains(t, out, here.Hostname, c.flags)
 		} else {
-			require.NotContains(t, out, here.ID, c.flags)
+			require.NotContains(t, out, here.Hostname, c.flags)
 		}
 		if c.gone {
-			require.Contains(t, out, gone.ID, c.flags)
+			require.Contains(t, out, gone.Hostname, c.flags)
 		} else {
-			require.NotContains(t, out, gone.ID, c.flags)
+			require.NotContains(t, out, gone.Hostname, c.flags)
 		}
 	}
 }

@@ -78,11 +78,15 @@ func plain(n *yaml.Node) {
 	}
 }
 
-// table prints aligned columns.
-type table struct{ w *tabwriter.Writer }
+// table prints aligned columns when it is flushed.
+type table struct {
+	w     *tabwriter.Writer
+	rows  *[][]string
+	short bool // print the beginning of ids
+}
 
 func (a *app) table(header ...string) table {
-	t := table{tabwriter.NewWriter(a.Out, 0, 4, 2, ' ', 0)}
+	t := table{w: tabwriter.NewWriter(a.Out, 0, 4, 2, ' ', 0), rows: new([][]string), short: !a.wide && (len(header) == 0 || header[0] != "FIELD")}
 	t.row(toAny(header)...)
 	return t
 }
@@ -100,10 +104,19 @@ func (t table) row(cells ...any) {
 	for i, c := range cells {
 		parts[i] = oneLine(fmt.Sprint(c))
 	}
-	fmt.Fprintln(t.w, strings.TrimRight(strings.Join(parts, "\t"), "\t"))
+	*t.rows = append(*t.rows, parts)
 }
 
-func (t table) flush() error { return t.w.Flush() }
+func (t table) flush() error {
+	if t.short {
+		shortenIDs(*t.rows)
+	}
+	for _, parts := range *t.rows {
+		fmt.Fprintln(t.w, strings.TrimRight(strings.Join(parts, "\t"), "\t"))
+	}
+	*t.rows = nil
+	return t.w.Flush()
+}
 
 // fields prints name and value a line, without those that are empty.
 func (a *app) fields(pairs ...any) error {

@@ -14,16 +14,16 @@ func (a *app) topupCommand() *cobra.Command {
 	var reason, back string
 	var w watchFlags
 	cmd := &cobra.Command{
-		Use: "topup PROJECT AMOUNT", Short: "Ask for a payment page, to add AMOUNT minor units to the balance that pays for a project", Args: cobra.ExactArgs(2),
-		Example: "  slipway topup prj_... 5000 --watch",
+		Use: "topup [PROJECT] AMOUNT", Short: "Ask for a payment page, to add AMOUNT minor units to the balance that pays for a project", Args: cobra.RangeArgs(1, 2),
+		Example: "  slipway topup training 5000 --watch",
 		Long:    "Open the address that it prints in a browser and pay there. The amount is credited after Stripe has confirmed the payment.",
 	}
 	reasonFlag(cmd, &reason)
 	cmd.Flags().StringVar(&back, "return-url", "", "where the browser goes afterwards (default: the payments of the project in the portal)")
 	w.add(cmd)
 	cmd.Flags().Lookup("watch").Usage = "wait until it is credited; exits with 6 when it is not"
-	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		amount, err := minorUnits("AMOUNT", args[1])
+	cmd.RunE = a.withProject(cmd, 1, func(cmd *cobra.Command, project string, args []string) error {
+		amount, err := minorUnits("AMOUNT", args[0])
 		if err != nil {
 			return err
 		}
@@ -32,9 +32,9 @@ func (a *app) topupCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			back = strings.TrimRight(acc.Server, "/") + "/portal/projects/" + url.PathEscape(args[0]) + "/payments"
+			back = strings.TrimRight(acc.Server, "/") + "/portal/projects/" + url.PathEscape(project) + "/payments"
 		}
-		r, err := a.api.CreateCheckoutSession(cmd.Context(), args[0], client.CheckoutRequest{AmountMinor: amount, SuccessURL: back, CancelURL: back}, client.Because(reason))
+		r, err := a.api.CreateCheckoutSession(cmd.Context(), project, client.CheckoutRequest{AmountMinor: amount, SuccessURL: back, CancelURL: back}, client.Because(reason))
 		p, err := client.Value(r, err)
 		if err != nil {
 			return err
@@ -107,7 +107,7 @@ func (a *app) paymentListCommand() *cobra.Command {
 	}
 	reasonFlag(cmd, &reason)
 	cmd.Flags().StringVar(&status, "status", "", "only those of this status, such as credited")
-	cmd.Flags().StringVar(&account, "account", "", "without a project: only of this billing account")
+	cmd.Flags().StringVar(&account, "account", "", "without a project: only of this billing account, by name or id")
 	cmd.Flags().BoolVar(&stuck, "stuck", false, "without a project: only those that an operator may have to look at")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		of := client.ListAccountPaymentsParams{Status: optional[client.ListAccountPaymentsParamsStatus](status), Stuck: &stuck}
@@ -115,8 +115,12 @@ func (a *app) paymentListCommand() *cobra.Command {
 		case len(args) == 1 && (stuck || account != ""):
 			return fail(ExitUsage, "--stuck and --account are for operators, without a project")
 		case len(args) == 1:
+			project, err := a.resolve(cmd.Context(), projectKind(), lookup{}, args[0])
+			if err != nil {
+				return err
+			}
 			params := client.ListPaymentSessionsParams{Status: optional[client.ListPaymentSessionsParamsStatus](status)}
-			r, err := listAll(cmd.Context(), listBelow(a.api.ListPaymentSessions, args[0], &params, client.Because(reason)), 0)
+			r, err := listAll(cmd.Context(), listBelow(a.api.ListPaymentSessions, project, &params, client.Because(reason)), 0)
 			if err != nil {
 				return err
 			}
@@ -146,7 +150,11 @@ func (a *app) paymentShowCommand() *cobra.Command {
 	reasonFlag(cmd, &reason)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		if len(args) == 2 {
-			r, err := a.api.GetPaymentSession(cmd.Context(), args[0], args[1], client.Because(reason))
+			project, err := a.resolve(cmd.Context(), projectKind(), lookup{}, args[0])
+			if err != nil {
+				return err
+			}
+			r, err := a.api.GetPaymentSession(cmd.Context(), project, args[1], client.Because(reason))
 			if err != nil {
 				return err
 			}

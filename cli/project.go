@@ -23,32 +23,42 @@ type projectAction[T any] struct {
 	list    func(project string, because client.Option) lister[T]
 	columns []string // of a list, or of what is shown
 	amounts bool     // of a list, in the currency of the project's balance
+	named   bool     // the project has to be an argument: the default project is never meant
 	flags   func(*cobra.Command)
 }
 
-// projectCommandOf makes the command of an action. Its first argument is the project's id.
+// projectCommandOf makes the command of an action. Its first argument is the project, and may be
+// left out where there is a default project. Arguments that name resources of the project are ids
+// in the request.
 func projectCommandOf[T any](a *app, p projectAction[T]) *cobra.Command {
 	var reason string
-	cmd := &cobra.Command{Use: p.use, Short: p.short, Args: cobra.ExactArgs(p.args + 1)}
+	cmd := &cobra.Command{Use: strings.Replace(p.use, "PROJECT", "[PROJECT]", 1), Short: p.short, Args: cobra.RangeArgs(p.args, p.args+1)}
+	if p.named {
+		cmd.Use, cmd.Args = p.use, cobra.ExactArgs(p.args+1)
+	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why you act on a customer's project, for operators; its owners see it")
 	if p.flags != nil {
 		p.flags(cmd)
 	}
-	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = a.withProject(cmd, p.args, func(cmd *cobra.Command, project string, args []string) error {
 		because := client.Because(reason)
+		args, err := a.resolveArgs(cmd.Context(), usageWords(p.use)[1:], args, inThe(project, because))
+		if err != nil {
+			return err
+		}
 		if p.list != nil {
-			r, err := listAll(cmd.Context(), p.list(args[0], because), 0)
+			r, err := listAll(cmd.Context(), p.list(project, because), 0)
 			if err != nil {
 				return err
 			}
 			return a.show(r.Raw, func() error {
 				if p.amounts {
-					return a.printAmounts(cmd.Context(), args[0], reason, r.Raw, p.columns)
+					return a.printAmounts(cmd.Context(), project, reason, r.Raw, p.columns)
 				}
 				return a.printRows(r.Raw, p.columns)
 			})
 		}
-		r, err := p.send(cmd.Context(), args[0], args[1:], because)
+		r, err := p.send(cmd.Context(), project, args, because)
 		if err != nil || len(r.Raw) == 0 {
 			return err
 		}
@@ -168,13 +178,16 @@ func (a *app) projectCommand() *cobra.Command {
 		Long: "With --owner-email or --owner-subject an operator creates it for a customer, who is invited as its owner.\n" +
 			"Without them you become its owner, in a billing account of which you own a project.",
 	}
-	create.Flags().StringVar(&account, "billing-account", "", "the billing account, by id")
+	create.Flags().StringVar(&account, "billing-account", "", "the billing account, by name or id")
 	_ = create.MarkFlagRequired("billing-account")
 	create.Flags().StringVar(&email, "owner-email", "", "verified e-mail address of the first owner")
 	create.Flags().StringVar(&subject, "owner-subject", "", "oidc:SUBJECT of the first owner")
 	create.RunE = does(func(cmd *cobra.Command, args []string) error {
 		var r client.Answer[client.Project]
-		var err error
+		account, err := a.accountOf(cmd.Context(), account)
+		if err != nil {
+			return err
+		}
 		if email != "" || subject != "" {
 			body := client.AdminProjectRequest{BillingAccountID: account, Name: args[0], OwnerEmail: email, OwnerSubject: subject}
 			r, err = a.api.CreateProjectFor(cmd.Context(), body)
@@ -206,8 +219,8 @@ func (a *app) projectCommand() *cobra.Command {
 		listOf(a, "list-all", "List the projects of all customers, for operators", list(a.api.ListAllProjects, nil), projectColumns()...),
 		create, projectCommandOf(a, rename),
 		projectCommandOf(a, projectAction[client.Project]{use: "show PROJECT", short: "Show a project", send: ofProject(a.api.GetProject), columns: projectColumns()}),
-		projectCommandOf(a, projectAction[client.Project]{use: "close PROJECT", short: "End everything of a project and keep its data", send: ofProject(a.api.CloseProject, client.IfMatch("*")), columns: projectColumns()}),
-		projectCommandOf(a, projectAction[client.Nothing]{use: "delete PROJECT", short: "Delete a project that is empty", send: ofProject(a.api.DeleteProject, client.IfMatch("*"))}),
+		projectCommandOf(a, projectAction[client.Project]{use: "close PROJECT", named: true, short: "End everything of a project and keep its data", send: ofProject(a.api.CloseProject, client.IfMatch("*")), columns: projectColumns()}),
+		projectCommandOf(a, projectAction[client.Nothing]{use: "delete PROJECT", named: true, short: "Delete a project that is empty", send: ofProject(a.api.DeleteProject, client.IfMatch("*"))}),
 		projectCommandOf(a, projectAction[client.ProjectAccount]{use: "billing-account PROJECT", short: "Show the billing account that pays for a project", send: ofProject(a.api.GetProjectBillingAccount), columns: []string{"id", "name", "created_at"}}),
 		a.projectExportCommand(),
 		projectCommandOf(a, projectAction[client.ListAuditEntry]{use: "audit-log PROJECT", short: "Who did what in a project, newest first", list: allOf(a.api.ListProjectAudit), columns: []string{"at", "name", "triggered_by", "actor_id", "comment"}}),
@@ -233,8 +246,12 @@ func (a *app) memberCommand() *cobra.Command {
 func (a *app) invitationCommand() *cobra.Command {
 	var email, subject, role string
 	columns := []string{"id", "project_id", "project_name", "email", "subject", "role", "status", "expires_at"}
-	accept := &cobra.Command{Use: "accept INVITATION", Short: "Accept an invitation", Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
-		r, err := a.api.AcceptInvitation(cmd.Context(), args[0])
+	accept := &cobra.Command{Use: "accept INVITATION", Short: "Accept an invitation, by its id or the name of the project", Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
+		id, err := a.resolve(cmd.Context(), ownInvitationKind(), lookup{}, args[0])
+		if err != nil {
+			return err
+		}
+		r, err := a.api.AcceptInvitation(cmd.Context(), id)
 		if err != nil {
 			return err
 		}

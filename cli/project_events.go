@@ -40,14 +40,14 @@ func (a *app) projectEventsCommand() *cobra.Command {
 	var after int64
 	var reason string
 	cmd := &cobra.Command{
-		Use: "events PROJECT --follow", Short: "Follow what happens in a project, until Ctrl-C", Args: cobra.ExactArgs(1),
+		Use: "events [PROJECT] --follow", Short: "Follow what happens in a project, until Ctrl-C", Args: cobra.MaximumNArgs(1),
 		Long: "Prints a line for each event; with -o json a JSON object in each line. A connection that breaks is opened again after the last event.",
 	}
 	f := cmd.Flags()
 	f.BoolVar(&follow, "follow", false, "wait for what comes; events are a stream, so this is required")
 	f.Int64Var(&after, "after", 0, "begin after the event with this cursor; 0 begins with the oldest that is kept (default: with what comes next)")
 	f.StringVar(&reason, "reason", "", "why you act on a customer's project, for operators; its owners see it")
-	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = a.withProject(cmd, 0, func(cmd *cobra.Command, project string, _ []string) error {
 		if !follow {
 			return fail(ExitUsage, "give --follow: the events of a project are a stream, which ends with Ctrl-C")
 		}
@@ -58,7 +58,7 @@ func (a *app) projectEventsCommand() *cobra.Command {
 		if cmd.Flags().Changed("after") {
 			last = strconv.FormatInt(after, 10)
 		}
-		return a.followEvents(cmd.Context(), args[0], last, reason)
+		return a.followEvents(cmd.Context(), project, last, reason)
 	})
 	return cmd
 }

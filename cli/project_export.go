@@ -20,15 +20,15 @@ const exportEnd = `"complete":true}`
 func (a *app) projectExportCommand() *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use: "export PROJECT", Short: "Write everything that is stored of a project, as JSON", Args: cobra.ExactArgs(1),
-		Example: "  slipway project export prj_... > training.json",
+		Use: "export [PROJECT]", Short: "Write everything that is stored of a project, as JSON", Args: cobra.MaximumNArgs(1),
+		Example: "  slipway project export training > training.json",
 		Long: "An export has no limit of size. One that breaks off exits with an error, and its file lacks the last member, complete.\n" +
 			"For members with role billing it holds project, billing account, members, group roles, quotas and notices.",
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why you act on a customer's project, for operators; its owners see it")
-	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = a.withProject(cmd, 0, func(cmd *cobra.Command, project string, _ []string) error {
 		return a.writeExport(cmd.Context(), func(ctx context.Context) (*http.Response, error) {
-			return a.api.ExportProject(ctx, args[0], client.Because(reason))
+			return a.api.ExportProject(ctx, project, client.Because(reason))
 		})
 	})
 	return cmd

@@ -59,5 +59,5 @@ func TestProjects(t *testing.T) {
 	require.Contains(t, w.run("", "key", "create", project, "laptop", key).exits(cli.ExitUsage).err, "was not sent")
 	require.Contains(t, run("project", "close", project), "closed")
 	w.run("", "catalogue", "list").exits(0)
-	require.Contains(t, w.run("", "project", "show", "prj_00000000-0000-7000-8000-000000000000", "--reason", "ticket").exits(cli.ExitNotFound).err, "There is no project")
+	require.Contains(t, w.run("", "project", "show", "prj_00000000-0000-7000-8000-000000000000", "--reason", "ticket").exits(cli.ExitNotFound).err, "Project prj_00000000-0000-7000-8000-000000000000 was not found")
 }

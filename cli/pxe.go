@@ -15,7 +15,7 @@ import (
 
 func (a *app) installWorkflowCommand() *cobra.Command {
 	return kindCommand(a, kind[client.InstallWorkflow, client.ListInstallWorkflow]{
-		use: "install-workflow", what: "PXE install workflow", prefix: "wf_", example: "deadline_minutes=45", columns: []string{"deadline_minutes", "command_line"},
+		use: "install-workflow", what: "PXE install workflow", named: workflowKind(), example: "deadline_minutes=45", columns: []string{"deadline_minutes", "command_line"},
 		list: func(string) lister[client.ListInstallWorkflow] { return list(a.api.ListInstallWorkflows, nil) },
 		create: func(ctx context.Context, _ string, body client.Option) (client.Answer[client.InstallWorkflow], error) {
 			return a.api.CreateInstallWorkflow(ctx, client.InstallWorkflowRequest{}, body)
@@ -33,7 +33,7 @@ func (a *app) installWorkflowCommand() *cobra.Command {
 }
 
 func (a *app) installWorkflowOf(ctx context.Context, name string) (string, error) {
-	return byName(ctx, "wf_", "install-workflow", list(a.api.ListInstallWorkflows, nil), name)
+	return a.resolve(ctx, workflowKind(), lookup{}, name)
 }
 
 // workflowNames makes the ids of install workflows readable; one that cannot be

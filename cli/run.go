@@ -25,7 +25,7 @@ const planPage = 1000
 func (a *app) planList() *cobra.Command {
 	var as asProject
 	cmd := &cobra.Command{Use: "list", Short: "List the plans that you may start", Args: cobra.NoArgs}
-	as.add(cmd)
+	as.add(a, cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
 		all, in := &slipwayv1.ListPlansResponse{}, &slipwayv1.ListPlansRequest{PageSize: planPage}
 		for {
@@ -51,6 +51,14 @@ func (a *app) planList() *cobra.Command {
 	return cmd
 }
 
+// resolvePlan replaces the plan of a flag by its id; an empty one stays empty.
+func (a *app) resolvePlan(ctx context.Context, as asProject, plan *string) (err error) {
+	if *plan != "" {
+		*plan, err = a.resolve(ctx, planKind(), lookup{as: as}, *plan)
+	}
+	return err
+}
+
 // showRunPlan prints one plan.
 func (a *app) showRunPlan(out *connect.Response[slipwayv1.Plan], err error) error {
 	if err != nil {
@@ -70,11 +78,15 @@ func (a *app) showRunPlan(out *connect.Response[slipwayv1.Plan], err error) erro
 func (a *app) planGet() *cobra.Command {
 	var as asProject
 	cmd := &cobra.Command{Use: "get PLAN", Short: "Show a plan", Args: cobra.ExactArgs(1)}
-	as.add(cmd)
+	as.add(a, cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		id, err := a.resolve(cmd.Context(), planKind(), lookup{as: as}, args[0])
+		if err != nil {
+			return err
+		}
 		ctx, cancel := a.bounded(cmd.Context())
 		defer cancel()
-		return a.showRunPlan(a.plans().GetPlan(ctx, request(as, &slipwayv1.GetPlanRequest{PlanId: args[0]})))
+		return a.showRunPlan(a.plans().GetPlan(ctx, request(as, &slipwayv1.GetPlanRequest{PlanId: id})))
 	})
 	return cmd
 }
@@ -127,13 +139,16 @@ func (a *app) runStart() *cobra.Command {
 		Long: "A repeated command with the same --request-id shows the run that the first one started.",
 	}
 	f := cmd.Flags()
-	f.StringVar(&in.PlanId, "plan", "", "the plan (default: that of the type)")
+	f.StringVar(&in.PlanId, "plan", "", "the plan, by name or id (default: that of the type)")
 	f.StringVar(&in.RequestId, "request-id", "", "makes the request safe to repeat (default: a new one)")
 	f.BoolVar(&in.AcceptRisk, "accept-risk", false, "interrupt what runs on a machine that is in its cluster and not drained; for operators")
 	f.BoolVar(&follow, "follow", false, "print the output until the run has ended; exits with 6 when it fails")
-	as.add(cmd)
+	as.add(a, cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		in.MachineId, in.Type = args[0], args[1]
+		if err := a.resolvePlan(cmd.Context(), as, &in.PlanId); err != nil {
+			return err
+		}
 		if in.RequestId == "" {
 			in.RequestId = uuid.NewString()
 		}
@@ -179,7 +194,7 @@ func (a *app) followRun(ctx context.Context, as asProject, id string) error {
 func (a *app) runGet() *cobra.Command {
 	var as asProject
 	cmd := &cobra.Command{Use: "get RUN", Short: "Show a run with its steps", Args: cobra.ExactArgs(1)}
-	as.add(cmd)
+	as.add(a, cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		ctx, cancel := a.bounded(cmd.Context())
 		defer cancel()
@@ -195,7 +210,7 @@ func (a *app) runGet() *cobra.Command {
 func (a *app) runCancel() *cobra.Command {
 	var as asProject
 	cmd := &cobra.Command{Use: "cancel RUN", Short: "Stop a run at its next safe point", Args: cobra.ExactArgs(1)}
-	as.add(cmd)
+	as.add(a, cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		ctx, cancel := a.bounded(cmd.Context())
 		defer cancel()
@@ -240,7 +255,7 @@ func (a *app) runList() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "List runs, the newest first", Args: cobra.NoArgs}
 	cmd.Flags().StringVar(&in.Filter, "filter", "", "which runs, such as 'machine_id=m-1 AND phase=FAILED'")
 	cmd.Flags().Int32Var(&in.PageSize, "limit", 50, "how many, at most 1000")
-	as.add(cmd)
+	as.add(a, cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
 		ctx, cancel := a.bounded(cmd.Context())
 		defer cancel()
@@ -265,7 +280,7 @@ func (a *app) runWatch() *cobra.Command {
 	cmd := &cobra.Command{Use: "watch", Short: "Print every change of runs, until Ctrl-C", Args: cobra.NoArgs}
 	in.Heartbeats = true
 	cmd.Flags().StringVar(&in.Filter, "filter", "", "which runs, such as 'machine_id=m-1'")
-	as.add(cmd)
+	as.add(a, cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
 		return a.reopened(cmd.Context(), func(ctx context.Context, heard func()) (bool, error) {
 			s, err := a.runs().WatchRuns(ctx, request(as, &in))
@@ -293,7 +308,7 @@ func (a *app) runLogs() *cobra.Command {
 	var follow bool
 	cmd := &cobra.Command{Use: "logs RUN", Short: "Print the output of the steps of a run", Args: cobra.ExactArgs(1)}
 	cmd.Flags().BoolVar(&follow, "follow", false, "wait for what comes, until the run has ended")
-	as.add(cmd)
+	as.add(a, cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error { return a.copyLogs(cmd.Context(), as, args[0], follow) })
 	return cmd
 }

@@ -221,7 +221,7 @@ func (a *app) whoamiCommand() *cobra.Command {
 				return err
 			}
 			return show(a, r, func(p client.Principal) error {
-				fields := []any{"name", p.Name, "id", p.ID, "roles", strings.Join(p.Roles, ", "), "project", p.Project, "server", acc.Server}
+				fields := []any{"name", p.Name, "id", p.ID, "roles", strings.Join(p.Roles, ", "), "project", p.Project, "default project", acc.Project, "server", acc.Server}
 				return a.fields(append(fields, a.endOfAccess(acc, p)...)...)
 			})
 		}),

@@ -68,6 +68,7 @@ func sshArguments(c client.AllocationConnection, file, identity string, command 
 func (a *app) sshCommand() *cobra.Command {
 	var identity string
 	var reason operatorFlag
+	var project projectFlag
 	cmd := &cobra.Command{
 		Use: "ssh ALLOCATION [-- COMMAND...]", Short: "Log in to the node of an allocation", Args: cobra.MinimumNArgs(1),
 		Long: "Runs ssh, which must be installed, and lets it trust only the host key that Slipway has read from the node. Your SSH key must be one of the\n" +
@@ -75,11 +76,13 @@ func (a *app) sshCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVarP(&identity, "identity", "i", "", "the file of your private key, which ssh reads (default: as ssh chooses)")
 	reason.add(cmd)
+	project.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		if err := checkAllocation(args[0]); err != nil {
+		id, err := a.allocationOf(cmd.Context(), args[0], project, reason.because())
+		if err != nil {
 			return err
 		}
-		l, err := client.Value(a.api.GetOwnAllocation(cmd.Context(), args[0], reason.because()))
+		l, err := client.Value(a.api.GetOwnAllocation(cmd.Context(), id, reason.because()))
 		if err != nil {
 			return err
 		}

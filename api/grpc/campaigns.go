@@ -25,7 +25,7 @@ type campaignService struct{ *server }
 func (s campaignService) CreateCampaign(ctx context.Context, r *connect.Request[slipwayv1.CreateCampaignRequest]) (*connect.Response[slipwayv1.Campaign], error) {
 	in := r.Msg
 	if in.GetPlanId() != "" && !spec.ValidMachineID(in.GetPlanId()) {
-		return nil, db.NotFound("plan")
+		return nil, db.NotFound("plan " + in.GetPlanId())
 	}
 	if len(in.GetSelectionHash()) > maxRunID {
 		return nil, invalid("selection_hash", "is none of an answer to validate_only")
@@ -128,7 +128,7 @@ func campaignToProto(c campaigndb.Campaign, counts map[lifecycle.MemberState]int
 // checkCampaignID returns an error if a text is not the id of a campaign.
 func checkCampaignID(id string) error {
 	if len(id) > maxRunID || !strings.HasPrefix(id, machines.CampaignPrefix) || !spec.ValidMachineID(id) {
-		return db.NotFound("campaign")
+		return db.NotFound("campaign " + id)
 	}
 	return nil
 }

@@ -82,7 +82,7 @@ func (s machineService) GetMachine(ctx context.Context, r *connect.Request[slipw
 // find returns a machine. It returns "not found" if the caller may not see the machine.
 func (s *server) find(ctx context.Context, id string) (m machinesdb.Shown, err error) {
 	if !spec.ValidMachineID(id) {
-		return m, db.NotFound("machine")
+		return m, db.NotFound("machine " + id)
 	}
 	err = s.read(ctx, func(c machinesdb.Conn) (err error) {
 		m, err = machinesdb.Show(ctx, c, id)

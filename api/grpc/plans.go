@@ -19,7 +19,7 @@ type planService struct{ *server }
 func (s planService) GetPlan(ctx context.Context, r *connect.Request[slipwayv1.GetPlanRequest]) (*connect.Response[slipwayv1.Plan], error) {
 	id := r.Msg.GetPlanId()
 	if !spec.ValidMachineID(id) {
-		return nil, db.NotFound("plan")
+		return nil, db.NotFound("plan " + id)
 	}
 	p, err := machines.FindPlanOf(ctx, s.store, callerOf(ctx).Project, id)
 	if err != nil {

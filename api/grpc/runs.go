@@ -32,7 +32,7 @@ func (s runService) StartRun(ctx context.Context, r *connect.Request[slipwayv1.S
 		return nil, err
 	}
 	if in.GetPlanId() != "" && !spec.ValidMachineID(in.GetPlanId()) {
-		return nil, db.NotFound("plan")
+		return nil, db.NotFound("plan " + in.GetPlanId())
 	}
 	var run machinesdb.Run
 	err := s.store.Tx(ctx, func(tx *db.Tx) (err error) {
@@ -56,7 +56,7 @@ const maxRunID = 128
 // findRun returns a run. It returns "not found" if the caller may not see the run.
 func (s *server) findRun(ctx context.Context, id string) (run machinesdb.Run, err error) {
 	if id == "" || len(id) > maxRunID || !spec.ValidMachineID(id) {
-		return run, db.NotFound("run")
+		return run, db.NotFound("run " + id)
 	}
 	err = s.read(ctx, func(c machinesdb.Conn) (err error) {
 		run, err = machinesdb.GetRun(ctx, c, id)

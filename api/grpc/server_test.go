@@ -144,11 +144,11 @@ func TestErrors(t *testing.T) {
 		code connect.Code
 		says string
 	}{
-		"machine not found":  {start(&slipwayv1.StartRunRequest{RequestId: "r", MachineId: "m-9", Type: "REBOOT"}), connect.CodeNotFound, "There is no machine m-9"},
+		"machine not found":  {start(&slipwayv1.StartRunRequest{RequestId: "r", MachineId: "m-9", Type: "REBOOT"}), connect.CodeNotFound, "Machine m-9 was not found; slipway machine list"},
 		"no request id":      {start(&slipwayv1.StartRunRequest{MachineId: "m-2", Type: "REBOOT"}), connect.CodeInvalidArgument, "request_id"},
 		"active run":         {start(&slipwayv1.StartRunRequest{RequestId: "r", MachineId: "m-1", Type: "REBOOT"}), connect.CodeFailedPrecondition, run.GetRunId()},
 		"another type":       {start(&slipwayv1.StartRunRequest{RequestId: "first", MachineId: "m-1", Type: "RMA"}), connect.CodeInvalidArgument, run.GetRunId()},
-		"plan not found":     {start(&slipwayv1.StartRunRequest{RequestId: "r", MachineId: "m-2", Type: "REBOOT", PlanId: "p-9"}), connect.CodeNotFound, "There is no plan p-9"},
+		"plan not found":     {start(&slipwayv1.StartRunRequest{RequestId: "r", MachineId: "m-2", Type: "REBOOT", PlanId: "p-9"}), connect.CodeNotFound, "Plan p-9 was not found"},
 		"unknown type":       {start(&slipwayv1.StartRunRequest{RequestId: "r", MachineId: "m-2", Type: "DANCE"}), connect.CodeInvalidArgument, "REPAVE"},
 		"missing capability": {start(&slipwayv1.StartRunRequest{RequestId: "r", MachineId: "m-2", Type: "RMA"}), connect.CodeFailedPrecondition, "Return"},
 		"retired":            {start(&slipwayv1.StartRunRequest{RequestId: "r", MachineId: other.GetMachineId(), Type: "REBOOT"}), connect.CodeFailedPrecondition, "RETIRED"},
@@ -187,7 +187,7 @@ func TestErrors(t *testing.T) {
 		"run not found": {func() error {
 			_, err := viewer.GetRun(ctx, connect.NewRequest(&slipwayv1.GetRunRequest{RunId: "run_x"}))
 			return err
-		}, connect.CodeNotFound, "There is no run run_x"},
+		}, connect.CodeNotFound, "Run run_x was not found"},
 		"an unusable machine": {func() error {
 			_, err := op.RegisterMachine(ctx, connect.NewRequest(&slipwayv1.RegisterMachineRequest{Machine: &slipwayv1.Machine{MachineId: "a b"}}))
 			return err

@@ -65,10 +65,11 @@ func (a *API) RequireRole(role Role, h http.Handler) http.HandlerFunc {
 	}
 }
 
-// namePattern matches the names of resources, and idPattern their ids.
+// namePattern matches the names of resources, and idPattern their ids and the short ids of the
+// command line.
 var (
 	namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
-	idPattern   = regexp.MustCompile(`^[a-z]+_[0-9a-f]{8}-`)
+	idPattern   = regexp.MustCompile(`^[a-z]+_[0-9a-f]{8}(-|$)`)
 )
 
 const maxName = 100

@@ -284,7 +284,7 @@ func (a *API) projectAccess(ctx context.Context, who Principal, id string, need 
 		}
 	}
 	if !who.May(RoleViewer) {
-		return ProjectAccess{}, db.NotFound("project")
+		return ProjectAccess{}, db.NotFound("project " + id)
 	}
 	if !who.May(least) {
 		return ProjectAccess{}, problem.New(problem.Forbidden,
@@ -310,7 +310,7 @@ func (a *API) grantsOf(ctx context.Context, who Principal, id string) (ProjectAc
 	access := ProjectAccess{Project: id}
 	if t := who.token; t != nil {
 		if who.Project != id {
-			return ProjectAccess{}, db.NotFound("project")
+			return ProjectAccess{}, db.NotFound("project " + id)
 		}
 		access.MemberID = t.memberID
 		switch {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
@@ -36,7 +37,7 @@ func From(err error) *Problem {
 	}
 	switch {
 	case errors.Is(err, db.ErrNotFound):
-		return New(NotFound, "there is no "+missing(err)+"; its list shows what there is")
+		return New(NotFound, missing(err))
 	case errors.Is(err, db.ErrStale):
 		return New(Stale, "the resource was changed meanwhile; read it again and repeat the change with its new ETag")
 	case errors.Is(err, db.ErrInvalid):
@@ -173,13 +174,31 @@ func fromProvider(e *providers.Error) *Problem {
 
 // asked is what a request names: a kind and an id or a name. Nothing else of an error is shown.
 var asked = regexp.MustCompile(`^(node|job|site|profile|SKU|sku|bmc|BMC|task|batch|finding|drift finding|install workflow|device group|project|billing account|allocation|payment session|instance|machine|plan|run|webhook|campaign|cluster|rack device|member|invitation|SSH key|price|budget of project|quota of project) [A-Za-z0-9._-]{1,100}$|` +
-	`^API token tok_[A-Za-z0-9-]{1,64}$|^audit log of [a-z_]{1,40} [A-Za-z0-9._-]{1,100}$`)
+	`^(API )?token tok_[A-Za-z0-9-]{1,64}$|^event evt_[A-Za-z0-9-]{1,64}$|^audit log of [a-z_]{1,40} [A-Za-z0-9._-]{1,100}$`)
 
-// missing names what was not found, where the error is about no more than what a request names.
+// listCommands are the commands that list the resources of a kind, with what they show.
+func listCommands() map[string]string {
+	return map[string]string{
+		"node": "slipway node list shows all", "job": "slipway job list shows the newest", "site": "slipway site list shows all", "SKU": "slipway sku list shows all",
+		"batch": "slipway batch list shows all", "drift finding": "slipway drift list shows all", "install workflow": "slipway install-workflow list shows all",
+		"project": "slipway project list shows yours", "billing account": "slipway billing-account list shows all", "allocation": "slipway allocation list shows yours",
+		"machine": "slipway machine list shows yours", "plan": "slipway plan list shows those that you may start", "run": "slipway run list shows yours",
+		"campaign": "slipway campaign list shows yours", "cluster": "slipway cluster list shows all", "price": "slipway price list shows all",
+		"invitation": "slipway invitation mine shows yours", "API token": "slipway token list shows all", "device group": "slipway device-group list shows all",
+	}
+}
+
+// missing says what was not found, where the error is about no more than what a request names, and
+// which command lists what there is.
 func missing(err error) string {
 	var absent *db.NotFoundError
-	if errors.As(err, &absent) && asked.MatchString(absent.What) {
-		return absent.What
+	if !errors.As(err, &absent) || !asked.MatchString(absent.What) {
+		return "what the request names was not found; check each id and name in it"
 	}
-	return "such resource"
+	text := absent.What + " was not found"
+	kind := absent.What[:strings.LastIndexByte(absent.What, ' ')]
+	if command := listCommands()[kind]; command != "" {
+		text += "; " + command
+	}
+	return text
 }

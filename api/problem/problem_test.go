@@ -57,12 +57,13 @@ func TestEveryErrorHasItsProblem(t *testing.T) {
 // TestFrom_NamesWhatIsMissing: what the request named, and nothing else of the error.
 func TestFrom_NamesWhatIsMissing(t *testing.T) {
 	t.Parallel()
-	require.Contains(t, problem.From(fmt.Errorf("load it: %w", db.NotFound("node node_7"))).Detail, "There is no node node_7;")
-	for _, what := range []string{"drift finding drift_1", "device group dcgm", "instance inst_1", "machine mach_1", "run run_1", "webhook whk_1", "SKU h100x8", "campaign cmp_1", "rack device shelf", "SSH key key_1", "budget of project prj_1"} {
-		require.Contains(t, problem.From(db.NotFound(what)).Detail, "There is no "+what+";")
+	require.Contains(t, problem.From(fmt.Errorf("load it: %w", db.NotFound("node node_7"))).Detail, "Node node_7 was not found; slipway node list shows all.")
+	for _, what := range []string{"drift finding drift_1", "device group dcgm", "instance inst_1", "machine mach_1", "run run_1", "webhook whk_1", "SKU h100x8", "campaign cmp_1", "rack device shelf", "SSH key key_1", "budget of project prj_1", "token tok_1", "event evt_1"} {
+		detail := problem.From(db.NotFound(what)).Detail
+		require.Contains(t, strings.ToLower(detail), strings.ToLower(what)+" was not found")
 	}
 	for _, other := range []string{"node node_7 refers to jobs_node_id_fkey", "read the clock", "node a\nb", "secret hunter2"} {
-		require.Contains(t, problem.From(db.NotFound(other)).Detail, "There is no such resource;")
+		require.Contains(t, problem.From(db.NotFound(other)).Detail, "What the request names was not found; check each id and name in it.")
 	}
 }
 

@@ -151,7 +151,7 @@ func InvitationsFor(ctx context.Context, c Conn, subject, email string) ([]Invit
 // LockInvitation locks an invitation of any project, or returns db.ErrNotFound.
 func LockInvitation(ctx context.Context, tx *db.Tx, id string) (Invitation, error) {
 	row, err := queries(tx).LockInvitation(ctx, id)
-	return row, db.MapError("invitation", err)
+	return row, db.MapError("invitation "+id, err)
 }
 
 // AcceptInvitation ends a locked invitation that is pending and not overdue; db.ErrStale otherwise.

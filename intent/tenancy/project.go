@@ -58,7 +58,7 @@ func CreateOwnProject(ctx context.Context, tx *db.Tx, p NewProject, who Identity
 		return tenancydb.Project{}, err
 	}
 	if !owns {
-		return tenancydb.Project{}, db.NotFound("billing account")
+		return tenancydb.Project{}, db.NotFound("billing account " + p.AccountID)
 	}
 	project, err := CreateProject(ctx, tx, p, a)
 	if err != nil {
@@ -136,7 +136,7 @@ func AcceptInvitation(ctx context.Context, tx *db.Tx, id string, who Identity, a
 		return tenancydb.Member{}, err
 	}
 	if i.Subject != who.Subject && (i.Email == "" || i.Email != who.Email) {
-		return tenancydb.Member{}, db.NotFound("invitation")
+		return tenancydb.Member{}, db.NotFound("invitation " + id)
 	}
 	p, err := tenancydb.LockProject(ctx, tx, i.ProjectID)
 	if err != nil {

@@ -262,10 +262,10 @@ func TestAllocation_WrongInputs(t *testing.T) {
 		{m.owner, "POST", m.base, m.request(map[string]any{"node_id": "node_1"}), 422, "node_id"},
 		{m.owner, "GET", m.base + "?status=Active", nil, 422, "must be one of requested"},
 		{m.owner, "GET", m.base + "?tag=team", nil, 422, "must be KEY=VALUE"},
-		{m.owner, "GET", m.base + "/alc_none", nil, 404, "There is no allocation alc_none"},
+		{m.owner, "GET", m.base + "/alc_none", nil, 404, "Allocation alc_none was not found"},
 		{m.owner, "PATCH", one, map[string]any{"name": long}, 422, "body.name"},
 		{m.owner, "POST", one + "/release", map[string]any{"reason": strings.Repeat("x", 501)}, 422, "body.reason"},
-		{m.admin, "POST", "/admin/allocations/alc_none/force-release", reason, 404, "There is no allocation alc_none"},
+		{m.admin, "POST", "/admin/allocations/alc_none/force-release", reason, 404, "Allocation alc_none was not found"},
 		{m.admin, "POST", strings.Replace(one, m.base, "/admin/allocations", 1) + "/force-release", map[string]any{}, 422, "reason"},
 		{m.admin, "GET", "/admin/allocations?status=broken", nil, 422, "must be one of requested"},
 	} {
