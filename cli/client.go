@@ -107,7 +107,11 @@ func flagOf(location string) string {
 	if location == "header.Slipway-Reason" {
 		return "--reason"
 	}
-	return strings.TrimPrefix(location, "body.")
+	field := strings.TrimPrefix(location, "body.")
+	if typed, isMoney := moneyFlag(field); isMoney {
+		return typed
+	}
+	return field
 }
 
 func exitOf(status int) int {

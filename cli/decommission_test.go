@@ -100,7 +100,7 @@ func TestADecommissionIsShownAskedForAndStarted(t *testing.T) {
 	require.Contains(t, none.err, "--yes")
 	other := cmd("no\n").exits(cli.ExitRefused)
 	require.Contains(t, other.out, "erase disks I", "it was shown first")
-	require.Contains(t, other.err, "nothing was started")
+	require.Contains(t, other.err, "nothing was done")
 	require.Equal(t, lifecycle.NodeActive, status(t, w, n.ID))
 	l.flips = true
 	require.Contains(t, cmd(n.Hostname+"\n").exits(cli.ExitRefused).err, "scrub_gpu: was run: erase disks II; now run: erase disks III")
