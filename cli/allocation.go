@@ -155,7 +155,8 @@ func (a *app) createAllocationCommand() *cobra.Command {
 	var project, site, name string
 	var tags, keys []string
 	var wait, expires time.Duration
-	var maxSpend int64
+	var maxSpend string
+	var dry bool
 	var watch watchFlags
 	var reason operatorFlag
 	cmd := &cobra.Command{Use: "create SKU", Short: "Ask for a node", Args: cobra.ExactArgs(1)}
@@ -166,13 +167,17 @@ func (a *app) createAllocationCommand() *cobra.Command {
 	f.StringArrayVar(&tags, "tag", nil, "KEY=VALUE; may be repeated")
 	f.StringSliceVar(&keys, "key", nil, "an SSH key of the project that may log in, by name or id; may be repeated (default: all of them, with --project or a token of the project)")
 	f.DurationVar(&wait, "wait", 0, "how long it may wait for a node, up to 24h (default: not at all)")
-	f.Int64Var(&maxSpend, "max-spend", 0, "release it when it has cost this, in minor units, as 5000 for 50.00 USD")
+	f.StringVar(&maxSpend, "max-spend", "", "release it when it has cost this, as 50.00 in the currency of the billing account")
+	f.BoolVar(&dry, "dry-run", false, "show what it would cost and hold back, and why it would be refused (exit code 4), and request nothing")
 	f.DurationVar(&expires, "expires-in", 0, "release it by itself after so long")
 	watch.add(cmd)
 	reason.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		if err := checkDurations(cmd, wait, expires); err != nil {
 			return err
+		}
+		if dry && watch.on {
+			return fail(ExitUsage, "--dry-run requests nothing that could be watched; leave --watch out")
 		}
 		sku, err := a.resolve(cmd.Context(), offerKind(), lookup{}, args[0])
 		if err != nil {
@@ -195,15 +200,31 @@ func (a *app) createAllocationCommand() *cobra.Command {
 		if expires > 0 {
 			body.ExpiresAt = new(time.Now().Add(expires).UTC().Truncate(time.Second))
 		}
-		if cmd.Flags().Changed("max-spend") {
-			body.MaxSpendMinor = &maxSpend
-		}
 		if len(tags) > 0 {
 			pairs, err := tagsOf(tags)
 			if err != nil {
 				return err
 			}
 			body.Tags = &pairs
+		}
+		plan := client.PlanOwnAllocationParams{ProjectID: optional[string](project)}
+		if cmd.Flags().Changed("max-spend") { // the server says in which currency
+			p, err := client.Value(a.api.PlanOwnAllocation(cmd.Context(), &plan, body, reason.because()))
+			if err != nil {
+				return err
+			}
+			limit, err := currency{p.Currency, int(p.Exponent)}.parseAmount("--max-spend", maxSpend)
+			if err != nil {
+				return err
+			}
+			body.MaxSpendMinor = &limit
+		}
+		if dry {
+			r, err := a.api.PlanOwnAllocation(cmd.Context(), &plan, body, reason.because())
+			if err != nil {
+				return err
+			}
+			return a.showAllocationPlan(r)
 		}
 		in := client.CreateOwnAllocationParams{ProjectID: optional[string](project)}
 		r, err := a.api.CreateOwnAllocation(cmd.Context(), &in, body, reason.because())
@@ -304,8 +325,9 @@ func (a *app) showAllocation(r client.Answer[client.Allocation]) error {
 		if lifecycle.AllocationStatus(l.Status) == lifecycle.AllocationRequested {
 			waits = a.when(l.QueueDeadlineAt)
 		}
+		rate, soFar := costText(l)
 		return a.fields("id", l.ID, "name", l.Name, "sku", l.Sku, "status", l.Status, "condition", condition, "state", l.State, "progress", allocationProgress(l),
-			"login", loginOf(l), "keys", strings.Join(keys, ", "), "withdrawn, not proven", strings.Join(withdrawn, ", "), "image", image, "network", strings.TrimSpace(l.Network.Kind+" "+l.Network.Cidr),
+			"price", rate, "cost so far", soFar, "login", loginOf(l), "keys", strings.Join(keys, ", "), "withdrawn, not proven", strings.Join(withdrawn, ", "), "image", image, "network", strings.TrimSpace(l.Network.Kind+" "+l.Network.Cidr),
 			"site", l.Topology.Site, "rack", l.Topology.Rack, "group", l.Topology.Group, "tags", strings.Join(tags, ", "), "failure", l.FailureMessage,
 			"waits until", waits, "active since", a.when(l.StartTime), "expires", a.when(l.ExpiresAt), "released", a.when(l.ReleasedAt), "outcome", l.Outcome,
 			"access", l.Access, "certificate", l.CertificateID)

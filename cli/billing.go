@@ -2,9 +2,10 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 )
 
 func (a *app) printBalance(b client.Balance) error {
-	amount := func(minor int64) string { return lifecycle.FormatMinor(minor, int(b.Exponent)) + " " + b.Currency }
+	amount := currency{b.Currency, int(b.Exponent)}.format
 	state := b.State
 	if !b.Charging {
 		state = "nothing is charged: no price is in force"
@@ -44,32 +45,10 @@ func (a *app) balanceCommand() *cobra.Command {
 	return cmd
 }
 
-// printAmounts prints a list whose amounts are in the currency of a project's balance, which says
-// how many digits its minor unit has.
-func (a *app) printAmounts(ctx context.Context, project, reason string, raw []byte, columns []string) error {
-	b, err := client.Value(a.api.GetBalance(ctx, project, client.Because(reason)))
-	if err != nil {
-		return err
-	}
-	var list map[string][]map[string]any
-	if err := json.Unmarshal(raw, &list); err != nil {
-		return err
-	}
-	for _, row := range list["data"] {
-		if row["currency"] == b.Currency {
-			row["exponent"] = b.Exponent
-		}
-	}
-	if raw, err = json.Marshal(list); err != nil {
-		return err
-	}
-	return a.printRows(raw, columns)
-}
-
 func (a *app) ledgerCommand() *cobra.Command {
 	return projectCommandOf(a, projectAction[client.ListLedgerLine]{
-		use: "ledger PROJECT", short: "List what a project was charged and credited, newest first", list: allOf(a.api.ListLedger), amounts: true,
-		columns: []string{"posted_at", "kind", "amount_minor", "currency", "allocation_id", "effective_at", "reason"},
+		use: "ledger PROJECT", short: "List what a project was charged and credited, newest first", list: allOf(a.api.ListLedger),
+		columns: []string{"posted_at", "kind", "amount_minor", "allocation_id", "effective_at", "reason"},
 	})
 }
 
@@ -90,17 +69,15 @@ func (a *app) usageCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			columns := []string{"allocation_id", "instance_id", "segment", "rate_minor_per_hour", "start_time", "end_time", "last_billed_at", "cost_minor", "currency"}
-			return a.show(r.Raw, func() error { return a.printAmounts(cmd.Context(), project, reason, r.Raw, columns) })
+			columns := []string{"allocation_id", "instance_id", "segment", "rate_minor_per_hour", "start_time", "end_time", "last_billed_at", "cost_minor"}
+			return a.showMoney(cmd.Context(), r.Raw, columns)
 		}
 		period := client.ListUsageDaysParams{From: optional[string](from), To: optional[string](to)}
 		r, err := a.api.ListUsageDays(cmd.Context(), project, &period, client.Because(reason))
 		if err != nil {
 			return err
 		}
-		return a.show(r.Raw, func() error {
-			return a.printAmounts(cmd.Context(), project, reason, r.Raw, []string{"day", "allocation_id", "instance_id", "seconds", "cost_minor", "currency"})
-		})
+		return a.showMoney(cmd.Context(), r.Raw, []string{"day", "allocation_id", "instance_id", "seconds", "cost_minor"})
 	})
 	return cmd
 }
@@ -133,12 +110,16 @@ func (a *app) budgetCommand() *cobra.Command {
 	columns := []string{"month", "spent_minor", "limit_minor", "warn_percent"}
 	var percent int
 	return group("budget", "Budgets: what a project may cost in a month until its owners are told",
-		projectCommandOf(a, projectAction[client.Budget]{use: "show PROJECT", short: "Show the budget of a project, and what it has cost in this month, in minor units",
+		projectCommandOf(a, projectAction[client.Budget]{use: "show PROJECT", short: "Show the budget of a project, and what it has cost in this month",
 			send: ofProject(a.api.GetBudget), columns: columns}),
 		projectCommandOf(a, projectAction[client.Budget]{
-			use: "set PROJECT AMOUNT", short: "Set the budget of a project for each month, in minor units", args: 1, columns: columns,
+			use: "set PROJECT AMOUNT", short: "Set the budget of a project for each month, as 2500.00", args: 1, columns: columns,
 			send: func(ctx context.Context, project string, args []string, because client.Option) (client.Answer[client.Budget], error) {
-				limit, err := minorUnits("AMOUNT", args[0])
+				c, err := a.currencyOfProject(ctx, project, because)
+				if err != nil {
+					return client.Answer[client.Budget]{}, err
+				}
+				limit, err := c.parseAmount("AMOUNT", args[0])
 				if err != nil {
 					return client.Answer[client.Budget]{}, err
 				}
@@ -152,20 +133,11 @@ func (a *app) budgetCommand() *cobra.Command {
 	)
 }
 
-func minorUnits(name, text string) (int64, error) {
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		return 0, fail(ExitUsage, "%s must be a whole number of minor units, as 1993 for 19.93 USD, not %q", name, text)
-	}
-	return n, nil
-}
-
 func (a *app) priceCommand() *cobra.Command {
-	columns := []string{"id", "sku_id", "instance_type", "currency", "rate_minor_per_hour", "valid_from", "valid_until"}
-	var currency, from, hash string
+	columns := []string{"id", "sku_id", "instance_type", "rate_minor_per_hour", "valid_from", "valid_until"}
+	var code, from, hash string
 	var confirm bool
 	body := func(ctx context.Context, args []string) (out client.PricePlanRequest, err error) {
-		out.Currency = currency
 		if strings.Contains(args[0], "/") { // no name of a SKU has one
 			out.InstanceType = &args[0]
 		} else {
@@ -182,19 +154,29 @@ func (a *app) priceCommand() *cobra.Command {
 			}
 			out.ValidFrom = &begins
 		}
-		out.RateMinorPerHour, err = minorUnits("RATE", args[1])
+		if err := checkAmount("RATE", args[1]); err != nil {
+			return out, err
+		}
+		c, err := a.currencyOf(ctx, code)
+		if err != nil {
+			return out, err
+		}
+		out.Currency = c.code
+		out.RateMinorPerHour, err = c.parseAmount("RATE", args[1])
 		return out, err
 	}
-	try := sendOne(a, "try SKU|TYPE RATE", "Say what a price would change, with the hash that price create needs", 2,
-		[]string{"sku_id", "instance_type", "currency", "rate_minor_per_hour", "valid_from", "factor", "needs_confirmation", "affected", "ends", "plan_hash"},
-		func(ctx context.Context, args []string) (client.Answer[client.PricePlan], error) {
-			b, err := body(ctx, args)
-			if err != nil {
-				return client.Answer[client.PricePlan]{}, err
-			}
-			return a.api.PlanPrice(ctx, b)
-		})
-	create := sendOne(a, "create SKU|TYPE RATE", "Set a price: RATE minor units for each hour of one node or instance", 2, columns, func(ctx context.Context, args []string) (client.Answer[client.Price], error) {
+	try := &cobra.Command{Use: "try SKU|TYPE RATE", Short: "Say what a price would change, with the hash that price create needs", Args: cobra.ExactArgs(2), RunE: does(func(cmd *cobra.Command, args []string) error {
+		b, err := body(cmd.Context(), args)
+		if err != nil {
+			return err
+		}
+		r, err := a.api.PlanPrice(cmd.Context(), b)
+		if err != nil {
+			return err
+		}
+		return show(a, r, a.printPricePlan)
+	})}
+	create := sendOne(a, "create SKU|TYPE RATE", "Set a price: RATE, as 19.93, for each hour of one node or instance", 2, columns, func(ctx context.Context, args []string) (client.Answer[client.Price], error) {
 		b, err := body(ctx, args)
 		if err != nil {
 			return client.Answer[client.Price]{}, err
@@ -213,58 +195,97 @@ func (a *app) priceCommand() *cobra.Command {
 	_ = create.MarkFlagRequired("plan-hash")
 	create.Flags().BoolVar(&confirm, "confirm", false, "that a price of zero, one below half or above twice the price before, one that begins in more than 31 days, or one that ends instances, is meant")
 	for _, c := range []*cobra.Command{try, create} {
-		c.Flags().StringVar(&currency, "currency", "USD", "currency of the billing accounts that pay it")
+		c.Flags().StringVar(&code, "currency", "USD", "currency of the billing accounts that pay it")
 		c.Flags().StringVar(&from, "from", "", "when it begins, as 2026-12-01T00:00:00Z, at least an hour ahead (default: in 65 minutes)")
 	}
 	return group("price", "Prices of SKUs, and of types of instances such as scaleway/L4-1-24G", listOf(a, "list", "List prices, past and future ones too", list(a.api.ListPrices, nil), columns...), try, create, withdraw)
 }
 
 func (a *app) adjustmentCommand() *cobra.Command {
-	var project, reason string
-	create := sendOne(a, "create ACCOUNT AMOUNT", "Book AMOUNT minor units on a balance; a negative amount, after --, is taken from it", 2,
-		[]string{"transaction_id", "billing_account_id", "project_id", "amount_minor", "currency", "reason", "posted_at"},
-		func(ctx context.Context, args []string) (client.Answer[client.Adjustment], error) {
-			project, err := a.optionalProject(ctx, project)
-			if err != nil {
-				return client.Answer[client.Adjustment]{}, err
-			}
-			amount, err := minorUnits("AMOUNT", args[1])
-			if err != nil {
-				return client.Answer[client.Adjustment]{}, err
-			}
-			body := client.AdjustmentRequest{BillingAccountID: args[0], ProjectID: project, AmountMinor: amount, Reason: reason}
-			return a.api.CreateAdjustment(ctx, body)
-		})
-	create.Flags().StringVar(&project, "project", "", "the project on whose statement it stands, by name or id")
-	create.Flags().StringVar(&reason, "reason", "", "why; those who pay for the project see it")
+	var project, reason, code string
+	var confirm bool
+	create := &cobra.Command{
+		Use: "create ACCOUNT AMOUNT", Short: "Book AMOUNT on a balance; a negative amount, after --, is taken from it", Args: cobra.ExactArgs(2),
+		Example: "  slipway adjustment create acme 500.00 --reason \"invoice 17 is paid\"",
+		Long:    moneyHelp + " An amount above the policy amount of the installation (1000.00 USD at first) is asked for again; --confirm answers before.",
+	}
+	f := create.Flags()
+	f.StringVar(&project, "project", "", "the project on whose statement it stands, by name or id")
+	f.StringVar(&reason, "reason", "", "why; those who pay for the project see it")
+	f.StringVar(&code, "currency", "", "of the amount (default, and always: that of the account)")
+	f.BoolVar(&confirm, "confirm", false, "that an amount above the policy amount is meant")
 	_ = create.MarkFlagRequired("reason")
+	create.RunE = does(func(cmd *cobra.Command, args []string) error {
+		account, err := a.accountOf(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		c, err := a.currencyOfAccount(cmd.Context(), account)
+		if err != nil {
+			return err
+		}
+		if err := c.checkFlag(code); err != nil {
+			return err
+		}
+		amount, err := c.parseAmount("AMOUNT", args[1])
+		if err != nil {
+			return err
+		}
+		body := client.AdjustmentRequest{BillingAccountID: account, ProjectID: optional[string](project), AmountMinor: amount, Reason: reason}
+		if confirm {
+			body.Confirm = &confirm
+		}
+		r, err := a.api.CreateAdjustment(cmd.Context(), body)
+		if !confirm && a.output == "table" && refusesField(err, "body.confirm") {
+			word := lifecycle.FormatMinor(amount, c.exponent)
+			question := fmt.Sprintf("Book %s on billing account %s? It is above the policy amount. Type %s to go on: ", c.format(amount), args[0], word)
+			if err := a.confirm(question, word, "--confirm"); err != nil {
+				return err
+			}
+			body.Confirm = new(true)
+			r, err = a.api.CreateAdjustment(cmd.Context(), body)
+		}
+		if err != nil {
+			return err
+		}
+		return a.showMoney(cmd.Context(), r.Raw, []string{"transaction_id", "billing_account_id", "project_id", "amount_minor", "reason", "posted_at"})
+	})
 	return group("adjustment", "Adjustments of balances", create)
+}
+
+// refusesField reports whether an error is a refusal that names a field of the request.
+func refusesField(err error, location string) bool {
+	var r *client.Refusal
+	return errors.As(err, &r) && slices.ContainsFunc(r.Errors, func(f client.Field) bool { return f.Location == location })
 }
 
 // thresholdsCommand sets the thresholds of a billing account. A value that no flag names stays as
 // it is.
 func (a *app) thresholdsCommand() *cobra.Command {
-	amounts := map[string]*int64{"low": new(int64), "depleted": new(int64), "rearm": new(int64)}
+	amounts := map[string]*string{"low": new(string), "depleted": new(string), "rearm": new(string)}
 	var grace time.Duration
 	var reason string
 	var cmd *cobra.Command
-	cmd = sendOne(a, "thresholds ACCOUNT", "Set the balances at which the state of an account changes, in minor units", 1,
-		[]string{"billing_account_id", "state", "balance_minor", "currency", "grace_seconds"},
+	cmd = sendOne(a, "thresholds ACCOUNT", "Set the balances at which the state of an account changes, as 10.00", 1,
+		[]string{"billing_account_id", "state", "balance_minor", "grace_seconds"},
 		func(ctx context.Context, args []string) (client.Answer[client.Balance], error) {
 			r, err := a.api.GetAccountBalance(ctx, args[0])
 			now, err := client.Value(r, err)
 			if err != nil {
 				return r, err
 			}
-			given := func(name string, old int64) *int64 {
-				if !cmd.Flags().Changed(name) {
-					return &old
-				}
-				return amounts[name]
-			}
 			body := client.ThresholdsRequest{
-				GraceSeconds: &now.GraceSeconds, Reason: reason, LowMinor: given("low", now.Thresholds.LowMinor),
-				DepletedMinor: given("depleted", now.Thresholds.DepletedMinor), RearmMinor: given("rearm", now.Thresholds.RearmMinor),
+				GraceSeconds: &now.GraceSeconds, Reason: reason, LowMinor: &now.Thresholds.LowMinor,
+				DepletedMinor: &now.Thresholds.DepletedMinor, RearmMinor: &now.Thresholds.RearmMinor,
+			}
+			c := currency{now.Currency, int(now.Exponent)}
+			for name, field := range map[string]*int64{"low": body.LowMinor, "depleted": body.DepletedMinor, "rearm": body.RearmMinor} {
+				if !cmd.Flags().Changed(name) {
+					continue
+				}
+				if *field, err = c.parseAmount("--"+name, *amounts[name]); err != nil {
+					return r, err
+				}
 			}
 			if cmd.Flags().Changed("grace") {
 				body.GraceSeconds = new(int64(grace.Seconds()))
@@ -272,9 +293,9 @@ func (a *app) thresholdsCommand() *cobra.Command {
 			return a.api.SetAccountThresholds(ctx, args[0], body, client.IfMatch(r.ETag))
 		})
 	f := cmd.Flags()
-	f.Int64Var(amounts["low"], "low", 0, "low_balance at this balance and below (10 whole units at first)")
-	f.Int64Var(amounts["depleted"], "depleted", 0, "depleted at this balance and below; a negative one is a credit line (0 at first)")
-	f.Int64Var(amounts["rearm"], "rearm", 0, "the next notice is given after the balance was above this (12 whole units at first)")
+	f.StringVar(amounts["low"], "low", "", "low_balance at this balance and below (10 whole units at first)")
+	f.StringVar(amounts["depleted"], "depleted", "", "depleted at this balance and below; a negative one is a credit line (0 at first)")
+	f.StringVar(amounts["rearm"], "rearm", "", "the next notice is given after the balance was above this (12 whole units at first)")
 	f.DurationVar(&grace, "grace", 0, "how long after the balance is depleted until allocations are released, up to 1h")
 	f.StringVar(&reason, "reason", "", "why; it stands in the audit log")
 	_ = cmd.MarkFlagRequired("reason")

@@ -21,7 +21,7 @@ func sendOne[T any](a *app, use, short string, args int, columns []string, send 
 		if err != nil || len(r.Raw) == 0 {
 			return err
 		}
-		return a.showRows(r.Raw, columns)
+		return a.showMoney(cmd.Context(), r.Raw, columns)
 	})}
 }
 
@@ -129,7 +129,7 @@ func (a *app) catalogueCommand() *cobra.Command {
 		_ = offer.MarkFlagRequired(required)
 	}
 	return group("catalogue", "The catalogue: SKUs that customers can ask for",
-		listOf(a, "list", "List the catalogue", list(a.api.ListCatalogue, nil), "sku", "title", "gpus", "isolation", "availability"), offer,
+		a.catalogueList(), offer,
 		sendOne(a, "delete SKU", "Take a SKU out of the catalogue", 1, nil, func(ctx context.Context, args []string) (client.Answer[client.Nothing], error) {
 			return a.api.DeleteCatalogueItem(ctx, args[0])
 		}),

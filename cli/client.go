@@ -112,7 +112,11 @@ func flagOf(location string) string {
 			return flag
 		}
 	}
-	return strings.TrimPrefix(location, "body.")
+	field := strings.TrimPrefix(location, "body.")
+	if typed, isMoney := moneyFlag(field); isMoney {
+		return typed
+	}
+	return field
 }
 
 func exitOf(status int) int {

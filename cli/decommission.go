@@ -110,7 +110,7 @@ func (a *app) decommission(ctx context.Context, node, name string, f decommissio
 		if err := a.showPlan(r); err != nil {
 			return err
 		}
-		if err := a.confirm(fmt.Sprintf("Start %s of %s? Type its name to go on: ", f.mode, name), name); err != nil {
+		if err := a.confirm(fmt.Sprintf("Start %s of %s? Type its name to go on: ", f.mode, name), name, "--yes"); err != nil {
 			return err
 		}
 	}
@@ -121,8 +121,8 @@ func (a *app) decommission(ctx context.Context, node, name string, f decommissio
 	return a.followJob(ctx, started, err, f.watch)
 }
 
-// confirm asks for a word; anything else stops.
-func (a *app) confirm(question, word string) error {
+// confirm asks for a word; anything else stops. flag is the one with which nothing is asked.
+func (a *app) confirm(question, word, flag string) error {
 	if _, err := fmt.Fprint(a.Err, question); err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (a *app) confirm(question, word string) error {
 		return nil
 	}
 	if err != nil && line == "" {
-		return fail(ExitUsage, "nobody answered; nothing was done; --yes goes on without asking")
+		return fail(ExitUsage, "nobody answered; nothing was done; %s does it without asking", flag)
 	}
 	return fail(ExitRefused, "that is not it; nothing was done")
 }

@@ -76,5 +76,5 @@ func (a *app) confirmShortID(ctx context.Context, k resourceKind, e entry) error
 		_, err := fmt.Fprintf(a.Err, "slipway: %s\n", meant)
 		return err
 	}
-	return a.confirm(fmt.Sprintf("%s: %s? Type yes to go on: ", a.command, meant), "yes")
+	return a.confirm(fmt.Sprintf("%s: %s? Type yes to go on: ", a.command, meant), "yes", "--yes")
 }

@@ -11,19 +11,27 @@ import (
 )
 
 func (a *app) topupCommand() *cobra.Command {
-	var reason, back string
+	var reason, back, code string
 	var w watchFlags
 	cmd := &cobra.Command{
-		Use: "topup [PROJECT] AMOUNT", Short: "Ask for a payment page, to add AMOUNT minor units to the balance that pays for a project", Args: cobra.RangeArgs(1, 2),
-		Example: "  slipway topup training 5000 --watch",
-		Long:    "Open the address that it prints in a browser and pay there. The amount is credited after Stripe has confirmed the payment.",
+		Use: "topup [PROJECT] AMOUNT", Short: "Ask for a payment page, to add AMOUNT to the balance that pays for a project", Args: cobra.RangeArgs(1, 2),
+		Example: "  slipway topup training 50.00 --currency USD --watch",
+		Long:    moneyHelp + " Open the address that it prints in a browser and pay there. The amount is credited after Stripe has confirmed the payment.",
 	}
 	reasonFlag(cmd, &reason)
 	cmd.Flags().StringVar(&back, "return-url", "", "where the browser goes afterwards (default: the payments of the project in the portal)")
+	cmd.Flags().StringVar(&code, "currency", "", "of the amount (default, and always: that of the billing account)")
 	w.add(cmd)
 	cmd.Flags().Lookup("watch").Usage = "wait until it is credited; exits with 6 when it is not"
 	cmd.RunE = a.withProject(cmd, 1, func(cmd *cobra.Command, project string, args []string) error {
-		amount, err := minorUnits("AMOUNT", args[0])
+		c, err := a.currencyOfProject(cmd.Context(), project, client.Because(reason))
+		if err != nil {
+			return err
+		}
+		if err := c.checkFlag(code); err != nil {
+			return err
+		}
+		amount, err := c.parseAmount("AMOUNT", args[0])
 		if err != nil {
 			return err
 		}
@@ -41,7 +49,7 @@ func (a *app) topupCommand() *cobra.Command {
 		}
 		if !w.on || a.output == "table" {
 			if err := a.show(r.Raw, func() error {
-				return a.fields("payment", p.ID, "status", p.Status, "open", p.URL, "page closes", a.when(p.ExpiresAt))
+				return a.fields("payment", p.ID, "amount", c.format(p.RequestedAmountMinor), "status", p.Status, "open", p.URL, "page closes", a.when(p.ExpiresAt))
 			}); err != nil || !w.on {
 				return err
 			}
@@ -67,7 +75,7 @@ func (a *app) watchPayment(ctx context.Context, p client.PaymentSession, because
 		case client.PaymentSessionStatusInitiated:
 			return false, nil
 		case client.PaymentSessionStatusCredited:
-			return true, a.showRows(r.Raw, paymentShown())
+			return true, a.showMoney(ctx, r.Raw, paymentShown())
 		case client.PaymentSessionStatusFailedReconcile:
 			return true, fail(ExitJobFailed, "payment %s came and could not be credited: %s\n  an operator decides about it: slipway payment resolve %s", p.ID, oneLine(p.FailureMessage), p.ID)
 		case client.PaymentSessionStatusExpired:
@@ -81,7 +89,7 @@ func (a *app) watchPayment(ctx context.Context, p client.PaymentSession, because
 }
 
 func paymentColumns() []string {
-	return []string{"id", "status", "requested_amount_minor", "credited_amount_minor", "refunded_minor", "currency", "created_at", "resolution"}
+	return []string{"id", "status", "requested_amount_minor", "credited_amount_minor", "refunded_minor", "created_at", "resolution"}
 }
 
 func paymentShown() []string {
@@ -94,7 +102,7 @@ func (a *app) paymentCommand() *cobra.Command {
 		a.paymentListCommand(), a.paymentShowCommand(), a.paymentResolveCommand(), a.paymentRefundCommand(),
 		a.paymentDisputeCommand(), a.paymentDifferenceCommand(),
 		listOf(a, "foreign", "List sessions of the same account at Stripe that are not of this installation", list(a.api.ListForeignPayments, nil),
-			"id", "installation", "reference", "amount_minor", "currency", "paid", "created_at"),
+			"id", "installation", "reference", "amount_minor", "paid", "created_at"),
 	)
 }
 
@@ -102,7 +110,7 @@ func (a *app) paymentListCommand() *cobra.Command {
 	var reason, status, account string
 	var stuck bool
 	cmd := &cobra.Command{
-		Use: "list [PROJECT]", Short: "List payments, newest first, in minor units", Args: cobra.MaximumNArgs(1),
+		Use: "list [PROJECT]", Short: "List payments, newest first", Args: cobra.MaximumNArgs(1),
 		Long: "With a project, those that were asked for in it. Without one, those of all billing accounts, for operators.",
 	}
 	reasonFlag(cmd, &reason)
@@ -124,7 +132,7 @@ func (a *app) paymentListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.showRows(r.Raw, paymentColumns())
+			return a.showMoney(cmd.Context(), r.Raw, paymentColumns())
 		case account != "":
 			id, err := a.accountOf(cmd.Context(), account)
 			if err != nil {
@@ -136,7 +144,7 @@ func (a *app) paymentListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.showRows(r.Raw, append(paymentColumns(), "billing_account_id", "failure_code"))
+		return a.showMoney(cmd.Context(), r.Raw, append(paymentColumns(), "billing_account_id", "failure_code"))
 	})
 	return cmd
 }
@@ -158,13 +166,13 @@ func (a *app) paymentShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.showRows(r.Raw, paymentShown())
+			return a.showMoney(cmd.Context(), r.Raw, paymentShown())
 		}
 		r, err := a.api.GetAccountPayment(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
-		return a.showRows(r.Raw, paymentShown())
+		return a.showMoney(cmd.Context(), r.Raw, paymentShown())
 	})
 	return cmd
 }
@@ -186,10 +194,14 @@ func (a *app) paymentResolveCommand() *cobra.Command {
 
 func (a *app) paymentRefundCommand() *cobra.Command {
 	var reason string
-	return because(sendOne(a, "refund PAYMENT AMOUNT", "Return AMOUNT minor units of a credited payment to the payer", 2,
-		[]string{"id", "session_id", "state", "amount_minor", "currency", "stripe_refund_id", "last_error"},
+	return because(sendOne(a, "refund PAYMENT AMOUNT", "Return AMOUNT, as 10.00, of a credited payment to the payer", 2,
+		[]string{"id", "session_id", "state", "amount_minor", "stripe_refund_id", "last_error"},
 		func(ctx context.Context, args []string) (client.Answer[client.PaymentRefund], error) {
-			amount, err := minorUnits("AMOUNT", args[1])
+			p, err := client.Value(a.api.GetAccountPayment(ctx, args[0]))
+			if err != nil {
+				return client.Answer[client.PaymentRefund]{}, err
+			}
+			amount, err := currency{p.Currency, int(p.Exponent)}.parseAmount("AMOUNT", args[1])
 			if err != nil {
 				return client.Answer[client.PaymentRefund]{}, err
 			}

@@ -34,14 +34,15 @@ func TestPayments(t *testing.T) {
 		Page            string `json:"stripe_checkout_session_id"`
 	}
 
-	require.Contains(t, w.run("", topUp("zero", "25.00")...).exits(cli.ExitUsage).err, "minor units")
-	require.Contains(t, w.run("", topUp("least", "1")...).exits(cli.ExitUsage).err, "5.00 to 10000.00 USD")
-	require.Contains(t, w.run("", topUp("back", "2500", "--return-url", "https://evil.example/")...).exits(cli.ExitUsage).err, "payment.redirect_hosts")
+	require.Contains(t, w.run("", topUp("zero", "25.001")...).exits(cli.ExitUsage).err, "at most 2 digits after the point")
+	require.Contains(t, w.run("", topUp("zero", "25.00", "--currency", "EUR")...).exits(cli.ExitUsage).err, "is in USD")
+	require.Contains(t, w.run("", topUp("least", "0.01")...).exits(cli.ExitUsage).err, "5.00 to 10000.00 USD")
+	require.Contains(t, w.run("", topUp("back", "25.00", "--return-url", "https://evil.example/")...).exits(cli.ExitUsage).err, "payment.redirect_hosts")
 	var p payment
-	read(&p, topUp("one", "2500")...)
-	require.Contains(t, w.run("", topUp("one", "2500")...).exits(0).out, p.URL, "the same page")
+	read(&p, topUp("one", "25.00")...)
+	require.Contains(t, w.run("", topUp("one", "25.00")...).exits(0).out, p.URL, "the same page")
 	require.NoError(t, w.stripe.Pay(p.Page))
-	credited := w.run("", topUp("one", "2500", "--watch", "--interval", "100ms", "--watch-timeout", "2m")...).exits(0)
+	credited := w.run("", topUp("one", "25.00", "--watch", "--interval", "100ms", "--watch-timeout", "2m")...).exits(0)
 	require.Contains(t, credited.out, "credited")
 	require.Contains(t, w.run("", append([]string{"balance", project.ID}, why...)...).exits(0).out, "25.00 USD")
 	require.Contains(t, w.run("", append([]string{"payment", "list", project.ID, "--status", "credited"}, why...)...).exits(0).out, p.ID)
@@ -50,21 +51,21 @@ func TestPayments(t *testing.T) {
 	w.run("", append([]string{"payment", "list", project.ID, "--stuck"}, why...)...).exits(cli.ExitUsage)
 
 	var second payment
-	read(&second, topUp("two", "3000")...)
+	read(&second, topUp("two", "30")...)
 	_, err := w.stripe.AddFault(stripesim.Fault{Name: stripesim.FaultAmount, Count: -1})
 	require.NoError(t, err)
 	require.NoError(t, w.stripe.Pay(second.Page))
-	failed := w.run("", topUp("two", "3000", "-w", "--interval", "100ms", "--watch-timeout", "2m")...).exits(cli.ExitJobFailed)
+	failed := w.run("", topUp("two", "30", "-w", "--interval", "100ms", "--watch-timeout", "2m")...).exits(cli.ExitJobFailed)
 	require.Contains(t, failed.err, "slipway payment resolve "+second.ID)
 	w.stripe.ClearFaults(0)
 	var third payment
-	read(&third, topUp("three", "3500")...)
+	read(&third, topUp("three", "35 USD")...)
 	require.NoError(t, w.stripe.PayLater(third.Page))
 	_, err = w.pay.Fulfil(t.Context(), third.ID)
 	require.NoError(t, err)
 	require.NoError(t, w.stripe.Settle(third.Page, false))
 	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error { return paymentsdb.StoreAsyncFailed(t.Context(), tx, third.ID) }))
-	unpaid := w.run("", topUp("three", "3500", "-w", "--interval", "100ms", "--watch-timeout", "2m")...).exits(cli.ExitJobFailed)
+	unpaid := w.run("", topUp("three", "35 USD", "-w", "--interval", "100ms", "--watch-timeout", "2m")...).exits(cli.ExitJobFailed)
 	require.Contains(t, unpaid.err, "the payment method of payment "+third.ID+" failed")
 	for _, args := range [][]string{{"--stuck"}, {"--stuck", "--account", "acme"}, {"--status", "failed_reconcile"}} {
 		listed := w.run("", append([]string{"payment", "list"}, args...)...).exits(0).out
@@ -76,18 +77,18 @@ func TestPayments(t *testing.T) {
 	require.Contains(t, w.run("", "payment", "resolve", second.ID, "write_off", "--reason", "a cent, ticket 12").exits(0).out, "write_off")
 	require.Contains(t, w.run("", "payment", "resolve", second.ID, "credit", "--reason", "changed my mind").exits(cli.ExitRefused).err, "resolved before")
 
-	require.Contains(t, w.run("", "payment", "refund", p.ID, "10.00", "--reason", "x y z").exits(cli.ExitUsage).err, "minor units")
-	require.Contains(t, w.run("", "payment", "refund", p.ID, "1000", "--reason", "paid too much").exits(0).out, "rfd_")
-	require.Contains(t, w.run("", "payment", "refund", p.ID, "2000", "--reason", "more than is left").exits(cli.ExitRefused).err, "left to refund")
-	require.Contains(t, w.run("", "payment", "show", p.ID).exits(0).out, "paid too much")
+	require.Contains(t, w.run("", "payment", "refund", p.ID, "10.001", "--reason", "x y z").exits(cli.ExitUsage).err, "at most 2 digits after the point")
+	require.Contains(t, w.run("", "payment", "refund", p.ID, "10.00", "--reason", "paid too much").exits(0).out, "10.00 USD")
+	require.Contains(t, w.run("", "payment", "refund", p.ID, "20.00", "--reason", "more than is left").exits(cli.ExitRefused).err, "15.00 USD of the payment is left to refund")
+	require.Regexp(t, `refunds +amount 10\.00 USD, .*reason paid too much`, w.run("", "payment", "show", p.ID).exits(0).out)
 
 	require.NoError(t, paymentsdb.PutDifference(t.Context(), w.store, paymentsdb.DifferenceTotal, "USD", "5 minor units are not in the ledger", 5))
 	require.Contains(t, w.run("", "payment", "difference", "list").exits(0).out, "not in the ledger")
 	w.run("", "payment", "difference", "acknowledge", "total", "USD", "--reason", "a fee, ticket 9").exits(0)
 	require.NoError(t, paymentsdb.PutForeign(t.Context(), w.store, paymentsdb.Foreign{ID: "cs_other", Installation: "slipway-other", AmountMinor: 7, Currency: "USD", CreatedAt: time.Now()}))
-	require.Contains(t, w.run("", "payment", "foreign").exits(0).out, "slipway-other")
+	require.Contains(t, w.run("", "payment", "foreign").exits(0).out, "0.07 USD")
 	w.run("", "payment", "clear-dispute", "du_none", "--reason", "there is none").exits(cli.ExitNotFound)
 
 	w.pay.Policy.Enabled = false
-	require.Contains(t, w.run("", topUp("off", "2500")...).exits(cli.ExitRefused).err, "payment.stripe_key_ref")
+	require.Contains(t, w.run("", topUp("off", "25.00")...).exits(cli.ExitRefused).err, "payment.stripe_key_ref")
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-cloud/slipway/client"
-	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 // projectAction is one command on a project. It has send or list.
@@ -22,7 +21,6 @@ type projectAction[T any] struct {
 	send    func(ctx context.Context, project string, args []string, because client.Option) (client.Answer[T], error)
 	list    func(project string, because client.Option) lister[T]
 	columns []string // of a list, or of what is shown
-	amounts bool     // of a list, in the currency of the project's balance
 	named   bool     // the project has to be an argument: the default project is never meant
 	flags   func(*cobra.Command)
 }
@@ -51,18 +49,13 @@ func projectCommandOf[T any](a *app, p projectAction[T]) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.show(r.Raw, func() error {
-				if p.amounts {
-					return a.printAmounts(cmd.Context(), project, reason, r.Raw, p.columns)
-				}
-				return a.printRows(r.Raw, p.columns)
-			})
+			return a.showMoney(cmd.Context(), r.Raw, p.columns)
 		}
 		r, err := p.send(cmd.Context(), project, args, because)
 		if err != nil || len(r.Raw) == 0 {
 			return err
 		}
-		return a.showRows(r.Raw, p.columns)
+		return a.showMoney(cmd.Context(), r.Raw, p.columns)
 	})
 	return cmd
 }
@@ -92,9 +85,7 @@ func (a *app) printRows(raw []byte, columns []string) error {
 	}
 	header := make([]string, 0, len(columns))
 	for _, c := range columns {
-		if len(list.Data) > 0 {
-			c, _ = column(list.Data[0], c)
-		}
+		c, _ = column(nil, c)
 		header = append(header, strings.ToUpper(strings.ReplaceAll(c, "_", " ")))
 	}
 	t := a.table(header...)
@@ -107,21 +98,6 @@ func (a *app) printRows(raw []byte, columns []string) error {
 		t.row(cells...)
 	}
 	return t.flush()
-}
-
-// column returns the name and the text of a field. An amount of minor units is written in whole
-// units where the row says how many digits these have.
-func column(row map[string]any, name string) (title, text string) {
-	digits, known := row["exponent"].(float64)
-	minor, isAmount := row[name].(float64)
-	if !known || !strings.Contains(name, "_minor") {
-		return name, cell(row[name])
-	}
-	title = strings.Replace(name, "_minor", "", 1)
-	if !isAmount {
-		return title, cell(row[name])
-	}
-	return title, lifecycle.FormatMinor(int64(minor), int(digits))
 }
 
 func cell(v any) string {
@@ -141,7 +117,7 @@ func listOf[T any](a *app, use, short string, of lister[T], columns ...string) *
 		if err != nil {
 			return err
 		}
-		return a.showRows(r.Raw, columns)
+		return a.showMoney(cmd.Context(), r.Raw, columns)
 	})}
 }
 

@@ -901,13 +901,16 @@ type ActionRequest struct {
 
 // Adjustment defines model for Adjustment.
 type Adjustment struct {
-	AmountMinor      int64     `json:"amount_minor,omitempty"`
-	BillingAccountID string    `json:"billing_account_id,omitempty"`
-	Currency         string    `json:"currency,omitempty"`
-	PostedAt         time.Time `json:"posted_at,omitempty"`
-	ProjectID        string    `json:"project_id,omitempty"`
-	Reason           string    `json:"reason,omitempty"`
-	TransactionID    int64     `json:"transaction_id,omitempty"`
+	AmountMinor      int64  `json:"amount_minor,omitempty"`
+	BillingAccountID string `json:"billing_account_id,omitempty"`
+	Currency         string `json:"currency,omitempty"`
+
+	// Exponent Digits of the minor unit: 2 for USD, 0 for JPY
+	Exponent      int64     `json:"exponent,omitempty"`
+	PostedAt      time.Time `json:"posted_at,omitempty"`
+	ProjectID     string    `json:"project_id,omitempty"`
+	Reason        string    `json:"reason,omitempty"`
+	TransactionID int64     `json:"transaction_id,omitempty"`
 }
 
 // AdjustmentRequest defines model for AdjustmentRequest.
@@ -916,8 +919,11 @@ type AdjustmentRequest struct {
 	AmountMinor      int64  `json:"amount_minor"`
 	BillingAccountID string `json:"billing_account_id"`
 
+	// Confirm Required for an amount above billing.confirm_adjustment_above. It is no part of what the Idempotency-Key names: a repetition may leave it out
+	Confirm *bool `json:"confirm,omitempty"`
+
 	// ProjectID The project on whose statement it stands
-	ProjectID string `json:"project_id,omitempty"`
+	ProjectID *string `json:"project_id,omitempty"`
 
 	// Reason Those who pay for the project see it
 	Reason string `json:"reason"`
@@ -986,7 +992,7 @@ type AffectedAllocation struct {
 	ProjectID  string `json:"project_id,omitempty"`
 
 	// RateMinorPerHour Its rate now; left out before it is active or ready
-	RateMinorPerHour int64     `json:"rate_minor_per_hour,omitempty"`
+	RateMinorPerHour *int64    `json:"rate_minor_per_hour,omitempty"`
 	StartTime        time.Time `json:"start_time,omitempty"`
 }
 
@@ -1035,6 +1041,7 @@ type Allocation struct {
 	ConditionReason string                `json:"condition_reason,omitempty"`
 	ConditionSince  time.Time             `json:"condition_since,omitempty"`
 	Connection      *AllocationConnection `json:"connection,omitempty"`
+	Cost            *AllocationCost       `json:"cost,omitempty"`
 	ExpiresAt       time.Time             `json:"expires_at,omitempty"`
 	FailureCode     string                `json:"failure_code,omitempty"`
 	FailureMessage  string                `json:"failure_message,omitempty"`
@@ -1075,6 +1082,18 @@ type Allocation struct {
 	Version   int64              `json:"version,omitempty"`
 }
 
+// AllocationBalance defines model for AllocationBalance.
+type AllocationBalance struct {
+	// AvailableAfterMinor What may be held back after the request; below 0 the request is refused
+	AvailableAfterMinor int64 `json:"available_after_minor,omitempty"`
+
+	// AvailableMinor What may be held back now
+	AvailableMinor int64 `json:"available_minor,omitempty"`
+
+	// BalanceMinor What was posted; the request does not change it
+	BalanceMinor int64 `json:"balance_minor,omitempty"`
+}
+
 // AllocationConnection defines model for AllocationConnection.
 type AllocationConnection struct {
 	Host string `json:"host,omitempty"`
@@ -1085,6 +1104,21 @@ type AllocationConnection struct {
 	Port          int64     `json:"port,omitempty"`
 	Since         time.Time `json:"since,omitempty"`
 	User          string    `json:"user,omitempty"`
+}
+
+// AllocationCost defines model for AllocationCost.
+type AllocationCost struct {
+	// CostMinor What was charged for it up to the last minute; for owners and members with role billing
+	CostMinor *int64 `json:"cost_minor,omitempty"`
+
+	// Currency Of the billing account that pays
+	Currency string `json:"currency,omitempty"`
+
+	// Exponent Digits of the minor unit: 2 for USD, 0 for JPY
+	Exponent int64 `json:"exponent,omitempty"`
+
+	// RateMinorPerHour The rate that it is or was charged at last; before it is active the price that is in force. Left out where it has neither
+	RateMinorPerHour *int64 `json:"rate_minor_per_hour,omitempty"`
 }
 
 // AllocationImage defines model for AllocationImage.
@@ -1134,6 +1168,32 @@ type AllocationPatch struct {
 
 	// Tags Replaces all tags
 	Tags *map[string]string `json:"tags,omitempty"`
+}
+
+// AllocationPlan defines model for AllocationPlan.
+type AllocationPlan struct {
+	Balance *AllocationBalance `json:"balance,omitempty"`
+
+	// Charging false while this installation has no price in force: nothing is charged then
+	Charging bool `json:"charging,omitempty"`
+
+	// Currency Of the billing account that pays for the project
+	Currency string `json:"currency,omitempty"`
+
+	// Exponent Digits of the minor unit: 2 for USD, 0 for JPY
+	Exponent int64 `json:"exponent,omitempty"`
+
+	// NodeFree Whether a node is free now. Without one the request waits for wait_seconds or is refused
+	NodeFree  bool   `json:"node_free,omitempty"`
+	Price     *Rate  `json:"price,omitempty"`
+	ProjectID string `json:"project_id,omitempty"`
+
+	// Refusals The answers with which the request would be refused now; empty when it would be accepted
+	Refusals []Problem `json:"refusals,omitempty"`
+
+	// Sku The SKU's name
+	Sku   string `json:"sku,omitempty"`
+	SkuID string `json:"sku_id,omitempty"`
 }
 
 // AllocationProgress defines model for AllocationProgress.
@@ -1507,6 +1567,10 @@ type BrokenChain struct {
 
 // Budget defines model for Budget.
 type Budget struct {
+	Currency string `json:"currency,omitempty"`
+
+	// Exponent Digits of the minor unit: 2 for USD, 0 for JPY
+	Exponent   int64 `json:"exponent,omitempty"`
 	LimitMinor int64 `json:"limit_minor,omitempty"`
 
 	// Month The month, in UTC, that spent_minor is of
@@ -1560,13 +1624,19 @@ type Bundle struct {
 type CatalogueItem struct {
 	// Availability none, few (1 to 3 nodes), some (4 to 15) or many
 	Availability string `json:"availability,omitempty"`
-	Description  string `json:"description,omitempty"`
-	GpuModel     string `json:"gpu_model,omitempty"`
-	Gpus         int64  `json:"gpus,omitempty"`
-	Image        Image  `json:"image,omitempty"`
+
+	// Charging false while this installation has no price in force: nothing is charged then
+	Charging    bool   `json:"charging,omitempty"`
+	Description string `json:"description,omitempty"`
+	GpuModel    string `json:"gpu_model,omitempty"`
+	Gpus        int64  `json:"gpus,omitempty"`
+	Image       Image  `json:"image,omitempty"`
 
 	// Isolation dedicated_network or shared_network: whether other customers' nodes are on the same network
 	Isolation string `json:"isolation,omitempty"`
+
+	// Prices What a node costs now, one price for each currency of the billing accounts that pay for your projects. While charging is true, a SKU without a price in the currency of an account is refused to it
+	Prices []Rate `json:"prices,omitempty"`
 
 	// Sku The SKU's name
 	Sku   string `json:"sku,omitempty"`
@@ -1709,6 +1779,15 @@ type CredentialAnswer struct {
 
 // CredentialAnswerRotationState How far a rotation is: prepared, the BMC takes the login; applied or verified, it takes the candidate; applying, either
 type CredentialAnswerRotationState string
+
+// Currency defines model for Currency.
+type Currency struct {
+	// Code Examples: USD
+	Code string `json:"code,omitempty"`
+
+	// Exponent Digits of the minor unit: 2 for USD, 0 for JPY, 3 for KWD
+	Exponent int64 `json:"exponent,omitempty"`
+}
 
 // DecommissionPlanRequest defines model for DecommissionPlanRequest.
 type DecommissionPlanRequest struct {
@@ -2547,6 +2626,14 @@ type ListCatalogueItem struct {
 // ListCluster defines model for ListCluster.
 type ListCluster struct {
 	Data []Cluster `json:"data,omitempty"`
+
+	// NextCursor Pass it as cursor to get the next page; absent on the last
+	NextCursor string `json:"next_cursor,omitempty"`
+}
+
+// ListCurrency defines model for ListCurrency.
+type ListCurrency struct {
+	Data []Currency `json:"data,omitempty"`
 
 	// NextCursor Pass it as cursor to get the next page; absent on the last
 	NextCursor string `json:"next_cursor,omitempty"`
@@ -3737,7 +3824,8 @@ type Problem struct {
 	RetryAfterSeconds int64 `json:"retry_after_seconds,omitempty"`
 
 	// Runbook URL of the page that says what to do
-	Runbook string `json:"runbook,omitempty"`
+	Runbook   string     `json:"runbook,omitempty"`
+	Shortfall *Shortfall `json:"shortfall,omitempty"`
 
 	// Status HTTP status
 	Status int64 `json:"status,omitempty"`
@@ -4089,6 +4177,21 @@ type RackDeviceRequestKind string
 // RackDeviceRequestProtocol redfish when absent
 type RackDeviceRequestProtocol string
 
+// Rate defines model for Rate.
+type Rate struct {
+	Currency string `json:"currency,omitempty"`
+
+	// Exponent Digits of the minor unit: 2 for USD, 0 for JPY
+	Exponent int64 `json:"exponent,omitempty"`
+
+	// HoldMinor What is held back of the balance from the request until the charge ends: an hour
+	HoldMinor int64 `json:"hold_minor,omitempty"`
+
+	// MinimumChargeMinor What an allocation costs at least once it is active: ten minutes
+	MinimumChargeMinor int64 `json:"minimum_charge_minor,omitempty"`
+	RateMinorPerHour   int64 `json:"rate_minor_per_hour,omitempty"`
+}
+
 // ReasonRequest defines model for ReasonRequest.
 type ReasonRequest struct {
 	// Reason The owners of the project see it
@@ -4370,6 +4473,23 @@ type SetBmcCredentialRequest struct {
 	// CredentialRef A stored secret: name, or name@version
 	CredentialRef string `json:"credential_ref"`
 	Reason        string `json:"reason,omitempty"`
+}
+
+// Shortfall defines model for Shortfall.
+type Shortfall struct {
+	Currency string `json:"currency,omitempty"`
+
+	// Exponent Digits of the minor unit: 2 for USD, 0 for JPY
+	Exponent int64 `json:"exponent,omitempty"`
+
+	// HoldMinor What it holds back of the balance
+	HoldMinor int64 `json:"hold_minor,omitempty"`
+
+	// MissingMinor What has to be added to the balance at least
+	MissingMinor int64 `json:"missing_minor,omitempty"`
+
+	// RateMinorPerHour What the node or instance costs an hour
+	RateMinorPerHour int64 `json:"rate_minor_per_hour,omitempty"`
 }
 
 // SignIn defines model for SignIn.
@@ -5380,6 +5500,12 @@ type CreateOwnAllocationParams struct {
 	ProjectID *string `form:"project_id,omitempty" json:"project_id,omitempty"`
 }
 
+// PlanOwnAllocationParams defines parameters for PlanOwnAllocation.
+type PlanOwnAllocationParams struct {
+	// ProjectID prj_...; left out, the project of the token, or the only one that you are a member of
+	ProjectID *string `form:"project_id,omitempty" json:"project_id,omitempty"`
+}
+
 // ListCatalogueParams defines parameters for ListCatalogue.
 type ListCatalogueParams struct {
 	// Limit Rows in one page
@@ -5387,6 +5513,9 @@ type ListCatalogueParams struct {
 
 	// Cursor next_cursor of the page before
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// ProjectID prj_...: only the price in the currency of the billing account that pays for it
+	ProjectID *string `form:"project_id,omitempty" json:"project_id,omitempty"`
 }
 
 // FollowEventsParams defines parameters for FollowEvents.
@@ -6365,6 +6494,11 @@ func (c *Client) CreateOwnAllocation(ctx context.Context, params *CreateOwnAlloc
 	return ask[Allocation](ctx, c, call{"POST", "/api/v1/allocations", nil, params, body, options})
 }
 
+// PlanOwnAllocation is POST /api/v1/allocations/plan: Say what a request for a node for your project would cost, without making it.
+func (c *Client) PlanOwnAllocation(ctx context.Context, params *PlanOwnAllocationParams, body AllocationRequest, options ...Option) (Answer[AllocationPlan], error) {
+	return ask[AllocationPlan](ctx, c, call{"POST", "/api/v1/allocations/plan", nil, params, body, options})
+}
+
 // GetOwnAllocation is GET /api/v1/allocations/{allocation_id}: Read an allocation by its id alone.
 func (c *Client) GetOwnAllocation(ctx context.Context, allocationID string, options ...Option) (Answer[Allocation], error) {
 	return ask[Allocation](ctx, c, call{"GET", "/api/v1/allocations/%s", []string{allocationID}, nil, nil, options})
@@ -6380,9 +6514,14 @@ func (c *Client) ReleaseOwnAllocation(ctx context.Context, allocationID string, 
 	return ask[Allocation](ctx, c, call{"POST", "/api/v1/allocations/%s/release", []string{allocationID}, nil, body, options})
 }
 
-// ListCatalogue is GET /api/v1/catalogue: List what customers can ask for.
+// ListCatalogue is GET /api/v1/catalogue: List what customers can ask for, with prices.
 func (c *Client) ListCatalogue(ctx context.Context, params *ListCatalogueParams, options ...Option) (Answer[ListCatalogueItem], error) {
 	return ask[ListCatalogueItem](ctx, c, call{"GET", "/api/v1/catalogue", nil, params, nil, options})
+}
+
+// ListCurrencies is GET /api/v1/currencies: List the currencies that billing accounts may have, with the digits of their minor units.
+func (c *Client) ListCurrencies(ctx context.Context, options ...Option) (Answer[ListCurrency], error) {
+	return ask[ListCurrency](ctx, c, call{"GET", "/api/v1/currencies", nil, nil, nil, options})
 }
 
 // FollowEvents is GET /api/v1/events: Follow what happens (server-sent events). The caller closes the body.
@@ -6573,6 +6712,11 @@ func (c *Client) ListAllocations(ctx context.Context, id string, params *ListAll
 // CreateAllocation is POST /api/v1/projects/{id}/allocations: Ask for a node.
 func (c *Client) CreateAllocation(ctx context.Context, id string, body AllocationRequest, options ...Option) (Answer[Allocation], error) {
 	return ask[Allocation](ctx, c, call{"POST", "/api/v1/projects/%s/allocations", []string{id}, nil, body, options})
+}
+
+// PlanAllocation is POST /api/v1/projects/{id}/allocations/plan: Say what a request for a node would cost, without making it.
+func (c *Client) PlanAllocation(ctx context.Context, id string, body AllocationRequest, options ...Option) (Answer[AllocationPlan], error) {
+	return ask[AllocationPlan](ctx, c, call{"POST", "/api/v1/projects/%s/allocations/plan", []string{id}, nil, body, options})
 }
 
 // GetAllocation is GET /api/v1/projects/{id}/allocations/{allocation_id}: Read an allocation with its keys and its progress.

@@ -75,7 +75,18 @@ type Refusal struct {
 	Existing string   // the id of the thing that prevents it
 	Allowed  []string // the states, actions or modes that are allowed now
 	PlanHash string   // of the plan as it is now
+	// Shortfall is how much money is missing, where whoever asks may read it.
+	Shortfall *Shortfall
 	Advice
+}
+
+// Shortfall is how much the balance of a billing account lacks for a claim.
+type Shortfall struct {
+	MissingMinor     int64
+	RateMinorPerHour int64
+	HoldMinor        int64
+	Currency         string
+	Exponent         int // of the currency
 }
 
 func (r *Refusal) Error() string {

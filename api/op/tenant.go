@@ -133,6 +133,11 @@ func (p ProjectAccess) Allows(role lifecycle.ProjectRole) bool {
 	return p.Operator || slices.ContainsFunc(p.grants, func(r lifecycle.ProjectRole) bool { return r.Includes(role) })
 }
 
+// ReadsMoney reports whether the caller may read what a project is charged and what is left.
+func ReadsMoney(ctx context.Context) bool {
+	return ProjectAccessOf(ctx).Allows(lifecycle.RoleProjectBilling)
+}
+
 // ProjectAccessOf returns the access of the request to the project in its path.
 func ProjectAccessOf(ctx context.Context) ProjectAccess {
 	p, _ := ctx.Value(projectKey).(ProjectAccess)

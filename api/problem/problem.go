@@ -137,6 +137,16 @@ type Problem struct {
 	Runbook      string                 `json:"runbook,omitempty" doc:"URL of the page that says what to do"`
 	OldestCursor int64                  `json:"oldest_cursor,omitempty" doc:"Where a stream of events cannot continue: the cursor of the oldest event that is kept"`
 	PlanHash     string                 `json:"plan_hash,omitempty" doc:"The hash of the plan as it is now, where the one that was sent is missing or no longer true"`
+	Shortfall    *Shortfall             `json:"shortfall,omitempty" doc:"How much the balance lacks, for callers who may read the balance"`
+}
+
+// Shortfall is how much the balance of a billing account lacks for a request.
+type Shortfall struct {
+	MissingMinor     int64  `json:"missing_minor" doc:"What has to be added to the balance at least"`
+	RateMinorPerHour int64  `json:"rate_minor_per_hour" doc:"What the node or instance costs an hour"`
+	HoldMinor        int64  `json:"hold_minor" doc:"What it holds back of the balance"`
+	Currency         string `json:"currency"`
+	Exponent         int    `json:"exponent" doc:"Digits of the minor unit: 2 for USD, 0 for JPY"`
 }
 
 // New makes a problem of a kind with its sentence.

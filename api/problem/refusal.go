@@ -18,6 +18,10 @@ func fromRefusal(r *intent.Refusal) *Problem {
 	}[r.Kind]
 	p := New(kind, r.Detail+Hint(r.Advice)).With(r.Existing).Allow(r.Allowed)
 	p.PlanHash = r.PlanHash
+	if r.Shortfall != nil {
+		short := Shortfall(*r.Shortfall)
+		p.Shortfall = &short
+	}
 	at := ""
 	if r.Kind == intent.Invalid {
 		at = "body."

@@ -63,6 +63,7 @@ func (a *App) httpAPI(ctx context.Context) (*op.API, error) {
 			MaxLaunches: a.Config.Allocation.MaxLaunches, LaunchWindow: a.Config.Allocation.LaunchWindow, MaxReleasing: a.Config.Allocation.MaxReleasing,
 			MaxUnpaid: a.Config.Allocation.MaxUnpaid,
 		},
+		Billing:   tenancy.BillingConfig{ConfirmAbove: int64(c.Billing.ConfirmAdjustmentAbove)},
 		Events:    tenancy.EventsConfig{Secrets: a.Secrets, Rule: a.webhookRule, NewSecret: webhook.NewSecret},
 		Machines:  grpc.Config{Offers: a.machineOffers(), LogsIn: a.machineLogsIn, CustomersTakeNodes: a.Config.Machine.CustomersTakeNodes},
 		Instances: a.InstanceOffers(), InstanceLimit: c.Instance.CustomerLimit,

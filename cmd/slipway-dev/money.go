@@ -7,7 +7,6 @@ import (
 	"io"
 	"maps"
 	"os/exec"
-	"strconv"
 	"strings"
 	"time"
 
@@ -42,7 +41,7 @@ const refusedByAPI = 4
 // setPrice sets the first price of the SKU that is lent, after its dry run, and credits both
 // customers.
 func (o *operator) setPrice(ctx context.Context, out io.Writer) error {
-	price := []string{lentSKU, strconv.Itoa(ratePerHour)}
+	price := []string{lentSKU, amount(ratePerHour)}
 	var plan struct {
 		Hash string `json:"plan_hash"`
 	}
@@ -57,12 +56,15 @@ func (o *operator) setPrice(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	for _, c := range []struct{ company, project string }{{"acme", o.bob.project}, {"globex", o.carol.project}} {
-		if err := o.show(ctx, out, "adjustment", "create", c.company, strconv.Itoa(credited), "--project", c.project, "--reason", "invoice 17 is paid"); err != nil {
+		if err := o.show(ctx, out, "adjustment", "create", c.company, amount(credited), "--project", c.project, "--reason", "invoice 17 is paid", "--confirm"); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// amount is an amount as the command line takes it.
+func amount(minor int64) string { return lifecycle.FormatMinor(minor, exponent) }
 
 // balance is what the demo reads of a balance.
 type balance struct {
@@ -99,7 +101,7 @@ func (o *operator) runLow(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	err = o.show(ctx, out, "adjustment", "create", "globex", "--project", o.carol.project, "--reason", "the bank took the payment back", "--", strconv.FormatInt(keptLow-b.Minor, 10))
+	err = o.show(ctx, out, "adjustment", "create", "globex", "--project", o.carol.project, "--reason", "the bank took the payment back", "--confirm", "--", amount(keptLow-b.Minor))
 	if err != nil {
 		return err
 	}

@@ -81,7 +81,7 @@ func (o *operator) topUp(ctx context.Context, out io.Writer) error {
 
 // pay asks for a payment page and presses its button.
 func (c *customer) pay(ctx context.Context, out io.Writer) (payment, error) {
-	args := []string{"topup", c.project, strconv.Itoa(toppedUp)}
+	args := []string{"topup", c.project, amount(toppedUp), "--currency", currency}
 	fmt.Fprintf(out, "\n%s$ slipway %s\n", c.Name, strings.Join(args, " "))
 	var p payment
 	if err := read(ctx, c.operator, c.home, &p, args...); err != nil {

@@ -91,7 +91,18 @@ func (o *operator) offerNode(ctx context.Context, out io.Writer) error {
 	if err := o.setPrice(ctx, out); err != nil {
 		return err
 	}
+	if err := o.bob.showPrice(ctx, out); err != nil {
+		return err
+	}
 	return o.topUp(ctx, out)
+}
+
+// showPrice shows what a node costs before it is requested.
+func (c *customer) showPrice(ctx context.Context, out io.Writer) error {
+	if err := c.show(ctx, out, "catalogue", "list", "--project", c.project); err != nil {
+		return err
+	}
+	return c.show(ctx, out, "allocation", "create", lentSKU, "--project", c.project, "--dry-run")
 }
 
 // withToken makes a token of the customer's project for a program, and returns that program.

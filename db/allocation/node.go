@@ -123,6 +123,22 @@ func CountClaimable(ctx context.Context, c Conn, skuID, siteID string) (map[stri
 	return out, db.MapError("count free nodes of SKU "+skuID, err)
 }
 
+// HasFree reports whether a claim would find a free node of a SKU now, at one site or at any. It
+// locks nothing.
+func HasFree(ctx context.Context, c Conn, skuID, siteID string) (bool, error) {
+	reserves, err := queries(c).ListReserves(ctx, []string{skuID})
+	if err != nil {
+		return false, db.MapError("reserves of SKU "+skuID, err)
+	}
+	free, err := CountClaimable(ctx, c, skuID, siteID)
+	for _, r := range reserves {
+		if free[r.SiteID] <= r.Nodes {
+			delete(free, r.SiteID)
+		}
+	}
+	return len(free) > 0, err
+}
+
 // TakeNode gives a job the node as its own, so that it is the node's one live job. It returns false
 // while another live job has the node. It can be repeated.
 func TakeNode(ctx context.Context, tx *db.Tx, jobID, nodeID, siteID string) (bool, error) {

@@ -185,6 +185,32 @@ func ListAffected(ctx context.Context, c Conn, item Item, currency string, limit
 	return rows, db.MapError("what has the "+priceOf(item, currency), err)
 }
 
+// Rate is what an item costs an hour now in a currency.
+type Rate = gen.RatesNowRow
+
+// ListRates lists what items cost now in the currencies given, in all of them where none is given.
+// An item without a price in a currency has no row.
+func ListRates(ctx context.Context, c Conn, items, currencies []string) ([]Rate, error) {
+	rows, err := queries(c).RatesNow(ctx, gen.RatesNowParams{Items: db.EmptyIfNil(items), Currencies: db.EmptyIfNil(currencies)})
+	return rows, db.MapError("list rates", err)
+}
+
+// LeastTime is the time that an allocation is charged for at least. It is that of least_end in the
+// database.
+const LeastTime = 10 * time.Minute
+
+// MinimumCharge returns what an allocation with a rate costs at least, once it is charged at all.
+func MinimumCharge(rateMinorPerHour int64) int64 {
+	return rateMinorPerHour * int64(LeastTime/time.Minute) / minutesPerHour
+}
+
+// HoldOf returns what a claim at a rate holds back of the balance.
+func HoldOf(rateMinorPerHour int64) int64 {
+	return (rateMinorPerHour*HoldMinutes + minutesPerHour - 1) / minutesPerHour
+}
+
+const minutesPerHour = 60
+
 // Quote is what a claim of one node or instance costs and holds back.
 type Quote struct {
 	Charging         bool // false: the installation charges nothing
@@ -194,11 +220,21 @@ type Quote struct {
 	Balance          Balance
 }
 
+// MissingMinor returns what has to be added to the balance, or given back of what it holds, before
+// the claim is covered: 0 when it is.
+func (q Quote) MissingMinor() int64 {
+	missing := max(q.HoldMinor-q.Balance.AvailableMinor(), 0)
+	if q.Balance.IsDepleted() && (q.RateMinorPerHour > 0 || q.Balance.IsUsedUp()) {
+		missing = max(missing, q.Balance.DepletedMinor-q.Balance.BalanceMinor+1)
+	}
+	return missing
+}
+
 // HoldMinutes is for how long an allocation or an instance holds back its rate.
 const HoldMinutes = 60
 
 // QuoteClaim returns what one node of a SKU, or one instance of a type, costs a billing account
-// now. Lock the account first, so that two claims do not both see the same balance.
+// now. Whoever claims locks the account first, so that two claims do not both see the same balance.
 func QuoteClaim(ctx context.Context, tx *db.Tx, accountID string, item Item) (Quote, error) {
 	b, err := ReadBalance(ctx, tx, accountID)
 	if err != nil || !b.Charging {
@@ -212,8 +248,5 @@ func QuoteClaim(ctx context.Context, tx *db.Tx, accountID string, item Item) (Qu
 	if errors.Is(err, db.ErrNotFound) || errors.Is(err, pgx.ErrNoRows) {
 		return Quote{Charging: true, Balance: b}, nil
 	}
-	const hour = 60
-	return Quote{
-		Charging: true, Priced: true, RateMinorPerHour: p.RateMinorPerHour, HoldMinor: (p.RateMinorPerHour*HoldMinutes + hour - 1) / hour, Balance: b,
-	}, err
+	return Quote{Charging: true, Priced: true, RateMinorPerHour: p.RateMinorPerHour, HoldMinor: HoldOf(p.RateMinorPerHour), Balance: b}, err
 }

@@ -38,6 +38,17 @@ func ListDayUsage(ctx context.Context, c Conn, projectID string, since, until ti
 	return rows, db.MapError("usage of project "+projectID, err)
 }
 
+// Cost is what an allocation costs an hour, when HasRate, and has cost so far.
+type Cost = gen.CostsOfRow
+
+// ListCosts lists what allocations cost, with one query for all of them. An allocation without a
+// usage record has no row. It asks about allocations of any project: the caller has found them in
+// the project of its request.
+func ListCosts(ctx context.Context, c Conn, allocationIDs []string) ([]Cost, error) {
+	rows, err := queries(c).CostsOf(ctx, db.EmptyIfNil(allocationIDs))
+	return rows, db.MapError("cost of allocations", err)
+}
+
 // SetMaxSpend stores what an allocation may cost until it is released; nil is without limit.
 func SetMaxSpend(ctx context.Context, tx *db.Tx, projectID, allocationID string, maxMinor *int64) error {
 	n, err := queries(tx).SetMaxSpend(ctx, gen.SetMaxSpendParams{MaxSpendMinor: maxMinor, ProjectID: projectID, AllocationID: allocationID})

@@ -154,6 +154,13 @@ func ListProjectsOf(ctx context.Context, c Conn, after, subject string, groups [
 	return rows, db.MapError("list projects", err)
 }
 
+// ListCurrencies lists the currencies of the billing accounts that pay for a project, or with
+// projectID "" for the projects in which an identity has a role.
+func ListCurrencies(ctx context.Context, c Conn, projectID, subject string, groups []string) ([]string, error) {
+	codes, err := queries(c).CurrenciesOf(ctx, gen.CurrenciesOfParams{ProjectID: projectID, Subject: subject, Groups: db.EmptyIfNil(groups)})
+	return codes, db.MapError("currencies of projects", err)
+}
+
 // UpdateProject changes the version given, or returns db.ErrStale.
 func UpdateProject(ctx context.Context, tx *db.ProjectTx, version int64, name string, tags map[string]string) (Project, error) {
 	id := tx.Project()

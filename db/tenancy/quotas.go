@@ -47,9 +47,15 @@ func LockLimits(ctx context.Context, tx *db.Tx, projectID string) (Project, Limi
 	if err != nil {
 		return Project{}, Limits{}, err
 	}
-	rows, err := queries(tx).ListLimits(ctx, projectID)
+	l, err := ReadLimits(ctx, tx, projectID)
+	return p, l, err
+}
+
+// ReadLimits returns the limits of a project and locks nothing.
+func ReadLimits(ctx context.Context, c Conn, projectID string) (Limits, error) {
+	rows, err := queries(c).ListLimits(ctx, projectID)
 	if err != nil {
-		return Project{}, Limits{}, db.MapError("limits of project "+projectID, err)
+		return Limits{}, db.MapError("limits of project "+projectID, err)
 	}
 	l := Limits{PerSKU: map[string]int{}}
 	for _, r := range rows {
@@ -59,7 +65,7 @@ func LockLimits(ctx context.Context, tx *db.Tx, projectID string) (Project, Limi
 			l.PerSKU[*r.SKUID] = r.MaxNodes
 		}
 	}
-	return p, l, nil
+	return l, nil
 }
 
 // CatalogueItem is a SKU that is offered, with what it deploys and how many nodes are free.

@@ -58,8 +58,14 @@ type Request struct {
 	ExpiresAt   *time.Time
 	// MaxSpendMinor is what it may cost until it is released; nil is without limit.
 	MaxSpendMinor *int64
-	Policy        Policy // the zero value is DefaultPolicy
-	Actor         db.Actor
+	// ReadsMoney says that whoever asks may read the balance that pays.
+	ReadsMoney bool
+	Policy     Policy // the zero value is DefaultPolicy
+	Actor      db.Actor
+}
+
+func (r Request) moneyClaim() tenancy.Claim {
+	return tenancy.Claim{Item: ledgerdb.Item{SKUID: r.SKUID}, MaxSpendMinor: r.MaxSpendMinor, ReadsMoney: r.ReadsMoney}
 }
 
 // Accepted is an allocation that was accepted, with the job that provisions it.
@@ -90,8 +96,8 @@ func Create(ctx context.Context, tx *db.Tx, r Request) (Accepted, error) {
 	if err != nil {
 		return Accepted{}, err
 	}
-	if r.ExpiresAt != nil && !r.ExpiresAt.After(now) {
-		return Accepted{}, invalid("expires_at", "must be in the future")
+	if err := checkExpiry(r, now); err != nil {
+		return Accepted{}, err
 	}
 	id := db.NewID("alc")
 	node, found, err := allocationdb.TakeFreeNode(ctx, tx, id, r.SKUID, r.SiteID)
@@ -123,6 +129,13 @@ func Create(ctx context.Context, tx *db.Tx, r Request) (Accepted, error) {
 		job, err = tx.Job(ctx, job.ID)
 	}
 	return Accepted{a, job}, err
+}
+
+func checkExpiry(r Request, now time.Time) error {
+	if r.ExpiresAt != nil && !r.ExpiresAt.After(now) {
+		return invalid("expires_at", "must be in the future")
+	}
+	return nil
 }
 
 func requestedBy(a db.Actor) string {
@@ -180,7 +193,7 @@ func Admit(ctx context.Context, tx *db.Tx, r Request) (*int64, error) {
 	if err := tenancy.RequireUndisputed(ctx, tx, p.BillingAccountID, "allocation"); err != nil {
 		return nil, err
 	}
-	return tenancy.AdmitMoney(ctx, tx, p.BillingAccountID, ledgerdb.Item{SKUID: r.SKUID}, r.MaxSpendMinor)
+	return tenancy.AdmitMoney(ctx, tx, p.BillingAccountID, r.moneyClaim())
 }
 
 // placeHold stores what an accepted allocation holds back and may cost.

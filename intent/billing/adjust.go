@@ -9,6 +9,7 @@ import (
 	ledgerdb "github.com/slipway-cloud/slipway/db/ledger"
 	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
 	"github.com/slipway-cloud/slipway/intent"
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 // The limits of an adjustment.
@@ -18,6 +19,22 @@ const (
 	MaxAdjustKey    = 200
 )
 
+// DefaultConfirmAbove is the policy amount of adjustments where the settings name no other.
+const DefaultConfirmAbove = 1000
+
+// confirmLimit returns the policy amount in minor units of a currency. It counts in units of a
+// hundred minor units at least: 1000 is 1000.00 USD, 1000.000 KWD, and 100000 JPY, since a yen has
+// no smaller part and is worth about as much as a cent.
+func confirmLimit(above int64, exponent int) int64 {
+	if above <= 0 {
+		above = DefaultConfirmAbove
+	}
+	for range max(exponent, 2) {
+		above *= 10
+	}
+	return above
+}
+
 // Adjustment gives to a balance, or takes from it when the amount is negative. It is a transaction
 // of its own with a reason: what was booked before stays as it is. Key tells a repetition from
 // another adjustment.
@@ -26,7 +43,11 @@ type Adjustment struct {
 	ProjectID        string // on whose statement it stands; "" for none
 	AmountMinor      int64
 	Reason, Key      string
-	Actor            db.Actor
+	// ConfirmAbove is the amount above which Confirm must be set, in whole units as confirmLimit
+	// counts them; 0 is DefaultConfirmAbove.
+	ConfirmAbove int64
+	Confirm      bool
+	Actor        db.Actor
 }
 
 // Adjust books an adjustment. It returns the transaction and whether it is new: the same adjustment
@@ -35,8 +56,18 @@ func Adjust(ctx context.Context, tx *db.Tx, a Adjustment) (ledgerdb.Transaction,
 	if err := checkAdjustment(ctx, tx, a); err != nil {
 		return ledgerdb.Transaction{}, false, err
 	}
+	key := "adjustment:" + a.BillingAccountID + ":" + a.Key
+	// An adjustment that was booked with this key is answered without a confirmation: after a
+	// refusal its sender would book it twice.
+	_, err := ledgerdb.FindTransaction(ctx, tx, key)
+	if errors.Is(err, db.ErrNotFound) {
+		err = checkConfirmed(ctx, tx, a)
+	}
+	if err != nil {
+		return ledgerdb.Transaction{}, false, err
+	}
 	t, isNew, err := ledgerdb.Post(ctx, tx, ledgerdb.Posting{
-		Key: "adjustment:" + a.BillingAccountID + ":" + a.Key, Kind: ledgerdb.KindAdjustment, BillingAccountID: a.BillingAccountID, ProjectID: a.ProjectID,
+		Key: key, Kind: ledgerdb.KindAdjustment, BillingAccountID: a.BillingAccountID, ProjectID: a.ProjectID,
 		Reason: a.Reason, Actor: setBy(a.Actor),
 		Legs: []ledgerdb.Leg{{Code: ledgerdb.CodePrepaid, AmountMinor: a.AmountMinor}, {Code: ledgerdb.CodeAdjustments, AmountMinor: -a.AmountMinor}},
 	})
@@ -48,10 +79,27 @@ func Adjust(ctx context.Context, tx *db.Tx, a Adjustment) (ledgerdb.Transaction,
 	}
 	actor := a.Actor
 	actor.Comment = a.Reason
-	actor.Metadata = map[string]any{"amount_minor": a.AmountMinor, "currency": t.Currency, "project_id": a.ProjectID, "transaction_id": t.ID}
+	actor.Metadata = map[string]any{"amount_minor": a.AmountMinor, "currency": t.Currency, "project_id": a.ProjectID, "transaction_id": t.ID, "confirmed": a.Confirm}
 	return t, true, tx.AppendAudit(ctx, db.Entry{
 		ResourceKind: "billing_account", ResourceID: a.BillingAccountID, Kind: db.EntryAction, Name: "adjust_balance", Actor: actor,
 	})
+}
+
+// checkConfirmed refuses an adjustment above the policy amount that its sender has not confirmed.
+func checkConfirmed(ctx context.Context, tx *db.Tx, a Adjustment) error {
+	if a.Confirm {
+		return nil
+	}
+	b, err := ledgerdb.ReadBalance(ctx, tx, a.BillingAccountID)
+	if err != nil {
+		return err
+	}
+	limit := confirmLimit(a.ConfirmAbove, int(b.Exponent))
+	if max(a.AmountMinor, -a.AmountMinor) <= limit {
+		return nil
+	}
+	money := func(minor int64) string { return lifecycle.FormatMoney(minor, int(b.Exponent), b.Currency) }
+	return invalid("confirm", fmt.Sprintf("must be true for %s: an adjustment above %s is booked only when it is confirmed", money(a.AmountMinor), money(limit)))
 }
 
 func checkAdjustment(ctx context.Context, tx *db.Tx, a Adjustment) error {

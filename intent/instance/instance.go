@@ -39,6 +39,8 @@ type Create struct {
 	// Limit is how many live instances the project may have, for a request of one of its members;
 	// nil is none, for operators.
 	Limit *int
+	// ReadsMoney says that whoever asks may read the balance that pays.
+	ReadsMoney bool
 }
 
 // Make writes an instance with the job that makes it.
@@ -70,7 +72,7 @@ func Make(ctx context.Context, tx *db.Tx, in Create, actor db.Actor) (instancedb
 	if _, err := tenancydb.LockAccount(ctx, tx, project.BillingAccountID); err != nil {
 		return none, db.Job{}, err
 	}
-	hold, err := tenancy.AdmitMoney(ctx, tx, project.BillingAccountID, ledgerdb.InstanceItem(in.Provider, in.Type), nil)
+	hold, err := tenancy.AdmitMoney(ctx, tx, project.BillingAccountID, tenancy.Claim{Item: ledgerdb.InstanceItem(in.Provider, in.Type), ReadsMoney: in.ReadsMoney})
 	if err != nil {
 		return none, db.Job{}, err
 	}

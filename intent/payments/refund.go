@@ -61,9 +61,6 @@ func RequestRefund(ctx context.Context, tx *db.Tx, p Policy, r RefundRequest) (p
 	if s.Status != lifecycle.PaymentCredited {
 		return paymentsdb.Refund{}, false, refuse(intent.Conflict, "the session is %s; only a credited payment is refunded, one that could not be credited by resolving it", s.Status)
 	}
-	if left := *s.CreditedAmountMinor - s.RefundedMinor; r.AmountMinor > left {
-		return paymentsdb.Refund{}, false, refuse(intent.Conflict, "%d of the payment's minor units are left to refund", left)
-	}
 	if _, err := tenancydb.LockAccount(ctx, tx, s.BillingAccountID); err != nil {
 		return paymentsdb.Refund{}, false, err
 	}
@@ -71,9 +68,12 @@ func RequestRefund(ctx context.Context, tx *db.Tx, p Policy, r RefundRequest) (p
 	if err != nil {
 		return paymentsdb.Refund{}, false, err
 	}
+	money := func(minor int64) string { return lifecycle.FormatMoney(minor, int(balance.Exponent), balance.Currency) }
+	if left := *s.CreditedAmountMinor - s.RefundedMinor; r.AmountMinor > left {
+		return paymentsdb.Refund{}, false, refuse(intent.Conflict, "%s of the payment is left to refund; refund at most that", money(left))
+	}
 	if free := balance.BalanceMinor - balance.HeldMinor; r.AmountMinor > free { // a credit line is not the customer's money
-		return paymentsdb.Refund{}, false, refuse(intent.Conflict, "%s %s of the balance are neither spent nor held back; refund at most that",
-			lifecycle.FormatMinor(max(free, 0), int(balance.Exponent)), balance.Currency)
+		return paymentsdb.Refund{}, false, refuse(intent.Conflict, "%s of the balance are neither spent nor held back; refund at most that", money(max(free, 0)))
 	}
 	refund, err := holdRefund(ctx, tx, s, r, ledgerdb.CodePrepaid)
 	return refund, err == nil, err

@@ -21,40 +21,63 @@ func RequireUndisputed(ctx context.Context, tx *db.Tx, accountID, noun string) e
 		" until that is settled: ask the operators"}
 }
 
-// AdmitMoney decides in the transaction of a claim whether an account may have one more item, a
-// node of a SKU or an instance of a type. It refuses one that the balance, or the limit of the
-// request, does not cover for an hour, and a SKU without a price. An account that is depleted gets
-// none that is free either: all that it has is ended. It returns what is to be held back of the
-// balance, nil for nothing: where nothing is charged, and for a type without a price. Lock the
-// account first, so that claims decide one after the other.
-func AdmitMoney(ctx context.Context, tx *db.Tx, accountID string, item ledgerdb.Item, maxSpendMinor *int64) (*int64, error) {
-	q, err := ledgerdb.QuoteClaim(ctx, tx, accountID, item)
-	if err != nil || !q.Charging {
+// Claim is one more item that an account would have: a node of a SKU, or an instance of a type.
+type Claim struct {
+	ledgerdb.Item
+	// MaxSpendMinor is the limit of the request, nil without one.
+	MaxSpendMinor *int64
+	// ReadsMoney says that whoever asks may read the balance. Only then does a refusal say how much
+	// is missing: members may claim, and do not read money.
+	ReadsMoney bool
+}
+
+// AdmitMoney decides in the transaction of a claim whether an account may have one more item. It
+// returns what is to be held back of the balance, nil for nothing: where nothing is charged, and
+// for a type without a price. Lock the account first, so that claims decide one after the other.
+func AdmitMoney(ctx context.Context, tx *db.Tx, accountID string, c Claim) (*int64, error) {
+	q, err := ledgerdb.QuoteClaim(ctx, tx, accountID, c.Item)
+	if err != nil {
 		return nil, err
 	}
+	return CheckQuote(q, c)
+}
+
+// CheckQuote is AdmitMoney for a quote. It refuses a claim that the balance, or the limit of the
+// request, does not cover for an hour, and a SKU without a price. An account that is depleted gets
+// none that is free either: all that it has is ended.
+func CheckQuote(q ledgerdb.Quote, c Claim) (*int64, error) {
 	noun, end := "node", "release"
-	if item.SKUID == "" {
+	if c.SKUID == "" {
 		noun, end = "instance", "terminate"
 	}
 	switch {
-	case !q.Priced && item.SKUID == "":
+	case !q.Charging:
+		return nil, nil
+	case !q.Priced && c.SKUID == "":
 		return nil, nil
 	case !q.Priced:
 		return nil, &intent.Refusal{Kind: intent.Conflict, Detail: fmt.Sprintf(
-			"SKU %s has no price in %s, the currency of the billing account; choose another SKU or ask the operators for a price", item.SKUID, q.Balance.Currency)}
-	case q.RateMinorPerHour == 0 && !q.Balance.IsUsedUp():
-		return &q.HoldMinor, nil
+			"SKU %s has no price in %s, the currency of the billing account; choose another SKU or ask the operators for a price", c.SKUID, q.Balance.Currency)}
 	}
 	money := func(minor int64) string {
-		return lifecycle.FormatMinor(minor, int(q.Balance.Exponent)) + " " + q.Balance.Currency
+		return lifecycle.FormatMoney(minor, int(q.Balance.Exponent), q.Balance.Currency)
 	}
-	if maxSpendMinor != nil && *maxSpendMinor < q.HoldMinor {
+	if q.RateMinorPerHour > 0 && c.MaxSpendMinor != nil && *c.MaxSpendMinor < q.HoldMinor {
 		return nil, intent.InvalidIf([]intent.Field{{Name: "max_spend_minor", Message: "must be at least what an hour costs: " + money(q.HoldMinor)}})
 	}
-	if q.Balance.IsDepleted() || q.Balance.AvailableMinor() < q.HoldMinor {
-		return nil, &intent.Refusal{Kind: intent.Conflict, Detail: fmt.Sprintf(
-			"the %s costs %s an hour, which is held back, and the available balance does not cover it; add to the balance or %s something first",
-			noun, money(q.RateMinorPerHour), end)} // not what is available: members may claim, and do not read money
+	missing := q.MissingMinor()
+	if missing == 0 {
+		return &q.HoldMinor, nil
 	}
-	return &q.HoldMinor, nil
+	refusal := &intent.Refusal{Kind: intent.Conflict, Detail: fmt.Sprintf(
+		"the %s costs %s an hour, which is held back, and the available balance does not cover it; ", noun, money(q.RateMinorPerHour))}
+	if !c.ReadsMoney {
+		refusal.Detail += fmt.Sprintf("add to the balance or %s something first; an owner of the project, or a member with role billing, sees how much is missing", end)
+		return nil, refusal
+	}
+	refusal.Detail += fmt.Sprintf("%s is missing: add at least that to the balance, or %s something first", money(missing), end)
+	refusal.Shortfall = &intent.Shortfall{
+		MissingMinor: missing, RateMinorPerHour: q.RateMinorPerHour, HoldMinor: q.HoldMinor, Currency: q.Balance.Currency, Exponent: int(q.Balance.Exponent),
+	}
+	return nil, refusal
 }

@@ -44,6 +44,7 @@ type Config struct {
 
 	Webhooks Webhooks `yaml:"webhooks"`
 	Mail     Mail     `yaml:"mail"`
+	Billing  Billing  `yaml:"billing"`
 	Payment  Payment  `yaml:"payment"`
 	Instance Instance `yaml:"instance"`
 }
@@ -280,6 +281,13 @@ type Allocation struct {
 	ProvisionDeadline time.Duration `yaml:"provision_deadline"`
 }
 
+// Billing is about the money of customers.
+type Billing struct {
+	// ConfirmAdjustmentAbove is the amount above which an adjustment has to be confirmed, in whole
+	// units of its currency; in a currency without minor units in hundreds.
+	ConfirmAdjustmentAbove int `yaml:"confirm_adjustment_above"`
+}
+
 // Machine is what runs on machines may use.
 type Machine struct {
 	// Simulated offers the provider "fake", whose machines exist only in the memory of a worker.
@@ -425,6 +433,7 @@ func Default() Config {
 			Invitations: 90 * day, Allocations: 90 * day, RunLogs: 90 * day, Runs: 400 * day, PaymentEvents: 90 * day, BMCLogs: 180 * day,
 		},
 		Webhooks:   Webhooks{Ports: "443", RetryFor: 3 * day},
+		Billing:    Billing{ConfirmAdjustmentAbove: 1000},
 		Payment:    defaultPayment(),
 		Instance:   defaultInstance(),
 		Mail:       Mail{Port: 587, TLS: "starttls"},

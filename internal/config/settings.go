@@ -96,6 +96,7 @@ func settings(c *Config) *pflag.FlagSet {
 	num(&c.Allocation.MaxReleasing, "allocation-max-releasing", "how many nodes of a billing account may be in releasing while it requests another")
 	num(&c.Allocation.MaxUnpaid, "allocation-max-unpaid", "how many nodes a billing account may have had for nothing within an hour while it requests another: given back before they were active, or failed after its keys were installed")
 	fs.DurationVar(&c.Allocation.ProvisionDeadline, "allocation-provision-deadline", c.Allocation.ProvisionDeadline, "how long a node may be provisioned after its claim before it is taken back and cleaned")
+	num(&c.Billing.ConfirmAdjustmentAbove, "billing-confirm-adjustment-above", "the amount above which an adjustment has to be confirmed, in whole units of its currency, and in hundreds where the currency has no minor unit: 1000 is 1000.00 USD and 100000 JPY")
 	str(&c.NetworkProbe.Targets, "network-probe-targets", "what nodes of tenants must not reach besides what Slipway knows, as NAME=HOST:PORT separated by commas")
 	str(&c.NetworkProbe.Allowed, "network-probe-allowed", "names of targets, or first words of names such as maas, bmc and node, that nodes of tenants may reach, separated by commas")
 	num(&c.Release.MaxDeliver, "release-max-deliver", "how often a stage of a release tries what may pass by itself before the release has failed")

@@ -57,6 +57,7 @@ func (c Config) Validate(parts ...Part) error {
 			c.Boot.validate(v)
 			c.OIDC.validate(v)
 			c.Portal.validate(v)
+			c.Billing.validate(v)
 			c.Webhooks.validate(v)
 			c.Payment.validate(v)
 			c.Instance.validate(v)
@@ -306,6 +307,10 @@ func (a Allocation) validate(v *validator) {
 	v.between("allocation.max_releasing", a.MaxReleasing, 1, 100000)
 	v.between("allocation.max_unpaid", a.MaxUnpaid, 1, 100000)
 	v.within("allocation.provision_deadline", a.ProvisionDeadline, 5*time.Minute, 4*time.Hour)
+}
+
+func (b Billing) validate(v *validator) {
+	v.between("billing.confirm_adjustment_above", b.ConfirmAdjustmentAbove, 1, 10_000_000)
 }
 
 func (s Sweep) validate(v *validator) {

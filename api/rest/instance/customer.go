@@ -145,7 +145,7 @@ func (s *server) createOwn(ctx context.Context, in *struct {
 	}
 	// The key belongs to the project: one user's key in two projects is two requests.
 	return op.WithIdempotency(ctx, s.api, project+" "+key, b, nil, func(tx *db.Tx) (*op.Created[ProjectInstance], error) {
-		row, _, err := instance.Make(ctx, tx, instance.Create{ProjectID: project, Offers: s.cfg.Offers, Limit: &s.cfg.CustomerLimit, InstanceSpec: spec.InstanceSpec{
+		row, _, err := instance.Make(ctx, tx, instance.Create{ProjectID: project, Offers: s.cfg.Offers, Limit: &s.cfg.CustomerLimit, ReadsMoney: op.ReadsMoney(ctx), InstanceSpec: spec.InstanceSpec{
 			Name: b.Name, Provider: b.Provider, Zone: b.Zone, Type: b.Type, Model: b.Model, DrainSeconds: b.DrainSeconds,
 		}}, op.ProjectActor(ctx))
 		if err != nil {

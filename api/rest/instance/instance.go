@@ -159,7 +159,7 @@ func (s *server) create(ctx context.Context, in *struct {
 }) (*op.Created[Instance], error) {
 	b := in.Body
 	return op.Create(ctx, s.api, in.Key, b, nil, func(tx *db.Tx) (*op.Created[Instance], error) {
-		row, _, err := instance.Make(ctx, tx, instance.Create{ProjectID: b.ProjectID, Offers: s.cfg.Offers, InstanceSpec: spec.InstanceSpec{
+		row, _, err := instance.Make(ctx, tx, instance.Create{ProjectID: b.ProjectID, Offers: s.cfg.Offers, ReadsMoney: true, InstanceSpec: spec.InstanceSpec{
 			Name: b.Name, Provider: b.Provider, Zone: b.Zone, Type: b.Type, Image: b.Image, Model: b.Model, DrainSeconds: b.DrainSeconds,
 		}}, op.Actor(ctx))
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
+	ledgerdb "github.com/slipway-cloud/slipway/db/ledger"
 	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
@@ -32,6 +33,7 @@ type Allocation struct {
 	Topology        AllocationTopology            `json:"topology" doc:"Where the node is; empty before one is claimed"`
 	SSHKeys         []AllocationKey               `json:"ssh_keys,omitempty" nullable:"false" doc:"The keys that may log in, and former ones; left out in lists"`
 	Progress        *AllocationProgress           `json:"progress,omitempty" doc:"Of the job that is under way"`
+	Cost            *AllocationCost               `json:"cost,omitempty" doc:"What it costs; left out where it has no usage record"`
 	QueueDeadlineAt *time.Time                    `json:"queue_deadline_at,omitempty" doc:"Until when it waits for a node"`
 	ExpiresAt       *time.Time                    `json:"expires_at,omitempty"`
 	FailureCode     string                        `json:"failure_code,omitempty"`
@@ -56,6 +58,14 @@ type AllocationConnection struct {
 	HostKey       string    `json:"host_key" doc:"The line of known_hosts for the node: the pattern of its host and port, and the public key that it must show"`
 	HostKeySHA256 string    `json:"host_key_sha256"`
 	Since         time.Time `json:"since"`
+}
+
+// AllocationCost is what an allocation costs.
+type AllocationCost struct {
+	Currency         string `json:"currency" doc:"Of the billing account that pays"`
+	Exponent         int    `json:"exponent" doc:"Digits of the minor unit: 2 for USD, 0 for JPY"`
+	RateMinorPerHour *int64 `json:"rate_minor_per_hour,omitempty" doc:"The rate that it is or was charged at last; before it is active the price that is in force. Left out where it has neither"`
+	CostMinor        *int64 `json:"cost_minor,omitempty" doc:"What was charged for it up to the last minute; for owners and members with role billing"`
 }
 
 // AllocationNetwork is the network that the node is in.
@@ -198,16 +208,45 @@ func (s *allocationServer) views(ctx context.Context, r reader, rows []allocatio
 	if err != nil {
 		return nil, err
 	}
+	costs, err := costsOf(ctx, r, rows)
+	if err != nil {
+		return nil, err
+	}
 	out := make([]Allocation, 0, len(rows))
 	for _, row := range rows {
 		v, err := n.view(ctx, row)
 		if err != nil {
 			return nil, err
 		}
-		v.Progress = jobs[row.ID].progress
+		v.Progress, v.Cost = jobs[row.ID].progress, costs[row.ID]
 		out = append(out, v)
 	}
 	return out, nil
+}
+
+// costsOf returns what allocations cost, by id. The cost so far is only for callers who may read
+// money.
+func costsOf(ctx context.Context, r reader, rows []allocationdb.Allocation) (map[string]*AllocationCost, error) {
+	if len(rows) == 0 {
+		return nil, nil
+	}
+	ids := make([]string, len(rows))
+	for i, row := range rows {
+		ids[i] = row.ID
+	}
+	costs, err := ledgerdb.ListCosts(ctx, r, ids)
+	out := make(map[string]*AllocationCost, len(costs))
+	for _, c := range costs {
+		v := &AllocationCost{Currency: c.Currency, Exponent: int(c.Exponent)}
+		if c.HasRate {
+			v.RateMinorPerHour = &c.RateMinorPerHour
+		}
+		if op.ReadsMoney(ctx) {
+			v.CostMinor = &c.CostMinor
+		}
+		out[c.AllocationID] = v
+	}
+	return out, err
 }
 
 // names keeps what several allocations of a list share.

@@ -127,9 +127,7 @@ func TestBilling_OtherCurrencies(t *testing.T) {
 		body := m.request(nil)
 		ask := func(status int) answer { return m.do(m.owner, "POST", at+"/allocations", body).want(status) }
 		require.Contains(t, string(ask(http.StatusConflict).raw), "has no price in "+currency)
-		price := map[string]any{"sku_id": m.sku.ID, "currency": currency, "rate_minor_per_hour": 1993}
-		price["plan_hash"] = m.do(m.admin, "POST", "/admin/prices/plan", price).want(http.StatusOK).field("plan_hash")
-		m.do(m.admin, "POST", "/admin/prices", price).want(http.StatusCreated)
+		m.setPriceIn(currency, 1993)
 		require.Contains(t, string(ask(http.StatusConflict).raw), "node costs "+want.hour+" an hour")
 		adjust["amount_minor"] = 4000
 		m.do(m.admin, "POST", "/admin/adjustments", adjust).want(http.StatusCreated)

@@ -75,12 +75,12 @@ func allocationAccess() op.Access {
 		op.RoleProjectAny:    {"GET /projects/{id}/allocations"},
 		op.RoleProjectViewer: {"GET /projects/{id}/allocations/{allocation_id}"},
 		op.RoleProjectMember: {
-			"POST /projects/{id}/allocations", "PATCH /projects/{id}/allocations/{allocation_id}",
+			"POST /projects/{id}/allocations", "POST /projects/{id}/allocations/plan", "PATCH /projects/{id}/allocations/{allocation_id}",
 			"POST /projects/{id}/allocations/{allocation_id}/release", "PUT /projects/{id}/allocations/{allocation_id}/keys",
 		},
 		// The paths below need a role in the project of the allocation, which they find themselves.
 		op.RoleSignedIn: {
-			"GET /allocations", "POST /allocations", "GET /allocations/{allocation_id}", "POST /allocations/{allocation_id}/release",
+			"GET /allocations", "POST /allocations", "POST /allocations/plan", "GET /allocations/{allocation_id}", "POST /allocations/{allocation_id}/release",
 			"PUT /allocations/{allocation_id}/keys",
 		},
 		op.RoleViewer:   {"GET /admin/allocations", "GET /admin/allocations/{allocation_id}"},
@@ -111,13 +111,15 @@ func RegisterAllocations(api *op.API, cfg AllocationsConfig) {
 	allocationRoute(s, "update-allocation", http.MethodPatch, one, "Change name and tags of an allocation", "", s.update)
 	allocationRoute(s, "release-allocation", http.MethodPost, one+"/release", "Give a node back; everything on it is erased", releaseDoc, s.release)
 	allocationRoute(s, "set-allocation-keys", http.MethodPut, one+"/keys", "Replace the keys that may log in to an active allocation", setKeysDoc, s.setKeys)
+	s.registerPlans()
 	s.registerOwn()
 	s.registerAdmin()
 }
 
 const (
-	createDoc = "The answer is 202, with the node claimed or, with wait_seconds, with the request in line. Without a free node the answer is 409 no-capacity, and " +
-		"nothing is written. A quota that is used up, or too many nodes in releasing, answers 409 with the numbers; too many requests within a minute answer 429."
+	createDoc = "POST .../plan says before what it would cost. The answer is 202, with the node claimed or, with wait_seconds, with the request in line. Without a free node the answer is 409 no-capacity, and " +
+		"nothing is written. A quota that is used up, or too many nodes in releasing, answers 409 with the numbers; too many requests within a minute answer 429. " +
+		"Without enough money the answer is 409; for an owner or a member with role billing, shortfall has the amount that is missing."
 	releaseDoc = "It can be repeated, and then answers the same. An allocation that is still requested is cancelled; one that is provisioning stops at its next safe " +
 		"point; one whose release has failed is tried once more. No new access is given from the answer on."
 )
@@ -225,10 +227,7 @@ func (s *allocationServer) createIn(ctx context.Context, k op.Key, body Allocati
 	}
 	// The key belongs to the project: one user's key in two projects is two requests.
 	return op.WithIdempotency(ctx, s.api, project+" "+key, body, nil, func(tx *db.Tx) (*op.Created[Allocation], error) {
-		made, err := allocation.Create(ctx, tx, allocation.Request{
-			ProjectID: project, SKUID: body.SKUID, SiteID: body.SiteID, Name: body.Name, Tags: body.Tags, KeyIDs: body.SSHKeyIDs,
-			WaitSeconds: body.WaitSeconds, ExpiresAt: body.ExpiresAt, MaxSpendMinor: body.MaxSpend, Policy: s.cfg.Policy, Actor: op.ProjectActor(ctx),
-		})
+		made, err := allocation.Create(ctx, tx, s.requestOf(ctx, body))
 		if err != nil {
 			return nil, err
 		}
@@ -241,6 +240,15 @@ func (s *allocationServer) createIn(ctx context.Context, k op.Key, body Allocati
 			Status: http.StatusAccepted, Location: op.Prefix + "/projects/" + project + "/allocations/" + a.ID, ETag: op.ETag(a.Version), Body: views[0],
 		}, s.auditAllocation(ctx, tx, project, "create_allocation", map[string]any{"allocation": a.ID, "sku": a.SKUID})
 	})
+}
+
+// requestOf returns the request of a body for the project of the request.
+func (s *allocationServer) requestOf(ctx context.Context, body AllocationRequest) allocation.Request {
+	return allocation.Request{
+		ProjectID: op.ProjectAccessOf(ctx).Project, SKUID: body.SKUID, SiteID: body.SiteID, Name: body.Name, Tags: body.Tags, KeyIDs: body.SSHKeyIDs,
+		WaitSeconds: body.WaitSeconds, ExpiresAt: body.ExpiresAt, MaxSpendMinor: body.MaxSpend, ReadsMoney: op.ReadsMoney(ctx), Policy: s.cfg.Policy,
+		Actor: op.ProjectActor(ctx),
+	}
 }
 
 // auditAllocation writes what a customer did, or an operator for him, into the log of the project.

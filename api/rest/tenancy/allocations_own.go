@@ -115,15 +115,21 @@ func (s *allocationServer) createOwn(ctx context.Context, in *struct {
 	op.Key
 	Body AllocationRequest
 }) (*op.Created[Allocation], error) {
-	ctx, guessed, err := s.enter(ctx, in.OwnProject, op.RoleProjectMember)
+	ctx, err := s.enterToCreate(ctx, in.OwnProject, in.Body)
 	if err != nil {
 		return nil, err
 	}
-	if guessed && len(in.Body.SSHKeyIDs) == 0 {
-		return nil, invalid("ssh_key_ids", "must name the keys that may log in, or project_id must name project "+op.ProjectAccessOf(ctx).Project+
+	return s.createIn(ctx, in.Key, in.Body)
+}
+
+// enterToCreate is enter for a request for a node.
+func (s *allocationServer) enterToCreate(ctx context.Context, p OwnProject, body AllocationRequest) (context.Context, error) {
+	ctx, guessed, err := s.enter(ctx, p, op.RoleProjectMember)
+	if err == nil && guessed && len(body.SSHKeyIDs) == 0 {
+		err = invalid("ssh_key_ids", "must name the keys that may log in, or project_id must name project "+op.ProjectAccessOf(ctx).Project+
 			": all keys of a project are meant only where the request names it")
 	}
-	return s.createIn(ctx, in.Key, in.Body)
+	return ctx, err
 }
 
 func (s *allocationServer) getOwn(ctx context.Context, in *OwnAllocationPath) (*op.Versioned[Allocation], error) {

@@ -166,8 +166,20 @@ func billingAccess() op.Access {
 	}
 }
 
+// BillingConfig is what the settings say of money.
+type BillingConfig struct {
+	// ConfirmAbove is the amount above which an adjustment has to be confirmed, in whole units
+	// of its currency; 0 is the default.
+	ConfirmAbove int64
+}
+
+type billingServer struct {
+	*server
+	cfg BillingConfig
+}
+
 // RegisterBilling declares the operations of money.
-func RegisterBilling(api *op.API) {
+func RegisterBilling(api *op.API, cfg BillingConfig) {
 	api.Grant(billingAccess())
 	// Money that is given or charged by a browser that was left open is not taken back easily.
 	api.RequireStepUp(
@@ -186,7 +198,7 @@ func RegisterBilling(api *op.API) {
 		"Of 31 days without from and to, and of 92 days at most.", s.listUsageDays)
 	s.registerBudgets()
 	s.registerStatements()
-	s.registerBillingAdmin()
+	(&billingServer{s, cfg}).registerBillingAdmin()
 }
 
 func billingRoute[I, O any](s *server, id, method, path, summary, description string, handler func(context.Context, *I) (*O, error)) {

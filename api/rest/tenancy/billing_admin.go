@@ -139,6 +139,7 @@ type AdjustmentRequest struct {
 	ProjectID        string `json:"project_id,omitempty" maxLength:"200" doc:"The project on whose statement it stands"`
 	AmountMinor      int64  `json:"amount_minor" required:"true" minimum:"-1000000000000" maximum:"1000000000000" doc:"Above 0 it is a credit, below 0 a charge"`
 	Reason           string `json:"reason" required:"true" minLength:"3" maxLength:"500" doc:"Those who pay for the project see it"`
+	Confirm          bool   `json:"confirm,omitempty" doc:"Required for an amount above billing.confirm_adjustment_above. It is no part of what the Idempotency-Key names: a repetition may leave it out"`
 }
 
 // Adjustment is an adjustment that was booked.
@@ -148,29 +149,31 @@ type Adjustment struct {
 	ProjectID        string    `json:"project_id,omitempty"`
 	AmountMinor      int64     `json:"amount_minor"`
 	Currency         string    `json:"currency"`
+	Exponent         int       `json:"exponent" doc:"Digits of the minor unit: 2 for USD, 0 for JPY"`
 	Reason           string    `json:"reason"`
 	PostedAt         time.Time `json:"posted_at"`
 }
 
-func (s *server) registerBillingAdmin() {
+func (s *billingServer) registerBillingAdmin() {
 	const account = "/admin/billing-accounts/{id}"
-	billingRoute(s, "get-account-balance", http.MethodGet, account+"/balance", "Read the balance of a billing account", "", s.getAccountBalance)
-	billingRoute(s, "set-account-thresholds", http.MethodPut, account+"/thresholds", "Replace the thresholds of a billing account",
+	billingRoute(s.server, "get-account-balance", http.MethodGet, account+"/balance", "Read the balance of a billing account", "", s.getAccountBalance)
+	billingRoute(s.server, "set-account-thresholds", http.MethodPut, account+"/thresholds", "Replace the thresholds of a billing account",
 		"They count at once. If-Match is the ETag of the balance.", s.setThresholds)
-	billingRoute(s, "list-account-ledger", http.MethodGet, account+"/ledger", "List the ledger of a billing account, newest first", "", s.listAccountLedger)
-	billingRoute(s, "list-prices", http.MethodGet, "/admin/prices", "List prices, past and future ones too", "", s.listPrices)
+	billingRoute(s.server, "list-account-ledger", http.MethodGet, account+"/ledger", "List the ledger of a billing account, newest first", "", s.listAccountLedger)
+	billingRoute(s.server, "list-prices", http.MethodGet, "/admin/prices", "List prices, past and future ones too", "", s.listPrices)
 	op.Add(s.api, huma.Operation{
 		OperationID: "plan-price", Method: http.MethodPost, Path: "/admin/prices/plan", Tags: []string{"billing"}, Summary: "Say what a price would change, without setting it",
 		Description: "It names the price that ends and the allocations or instances that are concerned.", DefaultStatus: http.StatusOK,
 	}, s.planPrice)
-	billingRoute(s, "create-price", http.MethodPost, "/admin/prices", "Set a price of a SKU or of a type of instances in a currency from a time on",
+	billingRoute(s.server, "create-price", http.MethodPost, "/admin/prices", "Set a price of a SKU or of a type of instances in a currency from a time on",
 		"Started with the plan_hash of a dry run. A price begins at least an hour ahead and is never changed: another one ends it. What runs keeps a lower rate for seven days.", s.createPrice)
 	op.Add(s.api, huma.Operation{
 		OperationID: "withdraw-price", Method: http.MethodPost, Path: "/admin/prices/{id}/withdraw", Tags: []string{"billing"}, Summary: "Take back a price that has not begun",
 		Description: "The price before it goes on. It answers 409 when the price has begun or begins within five minutes, and when another price follows it.", DefaultStatus: http.StatusOK,
 	}, s.withdrawPrice)
-	billingRoute(s, "create-adjustment", http.MethodPost, "/admin/adjustments", "Give to a balance, or take from it",
-		"It is a transaction of its own: what was booked before stays. Repeating it with its Idempotency-Key books nothing, at any later time too.", s.createAdjustment)
+	billingRoute(s.server, "create-adjustment", http.MethodPost, "/admin/adjustments", "Give to a balance, or take from it",
+		"It is a transaction of its own: what was booked before stays. Repeating it with its Idempotency-Key books nothing, at any later time too. "+
+			"An amount above the policy amount needs confirm.", s.createAdjustment)
 	op.Add(s.api, huma.Operation{
 		OperationID: "resume-enforcement", Method: http.MethodPost, Path: "/admin/billing/resume", Tags: []string{"billing"}, Summary: "Let depleted accounts be released again",
 		Description: "After an operator has looked at why so many accounts were depleted at once. It answers 412 when nothing is stopped. When a clock that was ahead has charged up to a time " +
@@ -342,7 +345,7 @@ func (s *server) withdrawPrice(ctx context.Context, in *struct {
 	return out, nil
 }
 
-func (s *server) createAdjustment(ctx context.Context, in *struct {
+func (s *billingServer) createAdjustment(ctx context.Context, in *struct {
 	op.Key
 	Body AdjustmentRequest
 }) (*op.Created[Adjustment], error) {
@@ -354,14 +357,21 @@ func (s *server) createAdjustment(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	return op.Create(ctx, s.api, in.Key, in.Body, nil, func(tx *db.Tx) (*op.Created[Adjustment], error) {
+	asked := in.Body
+	asked.Confirm = false // the same adjustment, also when a repetition leaves it out
+	return op.Create(ctx, s.api, in.Key, asked, nil, func(tx *db.Tx) (*op.Created[Adjustment], error) {
 		t, _, err := billing.Adjust(ctx, tx, billing.Adjustment{
 			BillingAccountID: in.Body.BillingAccountID, ProjectID: in.Body.ProjectID, AmountMinor: in.Body.AmountMinor, Reason: reason, Key: key, Actor: op.Actor(ctx),
+			Confirm: in.Body.Confirm, ConfirmAbove: s.cfg.ConfirmAbove,
 		})
 		if err != nil {
 			return nil, err
 		}
-		view := Adjustment{t.ID, t.BillingAccountID, text(t.OfProject), in.Body.AmountMinor, t.Currency, t.Reason, t.PostedAt.UTC()}
+		known, err := readDigits(ctx, tx)
+		if err != nil {
+			return nil, err
+		}
+		view := Adjustment{t.ID, t.BillingAccountID, text(t.OfProject), in.Body.AmountMinor, t.Currency, known[t.Currency], t.Reason, t.PostedAt.UTC()}
 		return op.NewCreated(op.Prefix+"/admin/billing-accounts/"+t.BillingAccountID+"/ledger", 1, view), nil
 	})
 }

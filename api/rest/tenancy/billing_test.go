@@ -41,9 +41,7 @@ func (m *market) adjust(amount int64, project string) answer {
 
 func (m *market) setPrice(rate int64) {
 	m.t.Helper()
-	price := map[string]any{"sku_id": m.sku.ID, "currency": "USD", "rate_minor_per_hour": rate}
-	price["plan_hash"] = m.do(m.admin, "POST", "/admin/prices/plan", price).want(http.StatusOK).field("plan_hash")
-	m.do(m.admin, "POST", "/admin/prices", price).want(http.StatusCreated)
+	m.setPriceIn("USD", rate)
 }
 
 func newPriced(t *testing.T) *priced {

@@ -8,6 +8,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/db"
 	ledgerdb "github.com/slipway-cloud/slipway/db/ledger"
+	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
 )
 
 // Budget is what a project may cost in a calendar month until its owners are told.
@@ -16,11 +17,33 @@ type Budget struct {
 	WarnPercent int       `json:"warn_percent" doc:"The part of the limit at which they are told first"`
 	Month       string    `json:"month" example:"2026-11" doc:"The month, in UTC, that spent_minor is of"`
 	SpentMinor  int64     `json:"spent_minor"`
+	Currency    string    `json:"currency"`
+	Exponent    int       `json:"exponent" doc:"Digits of the minor unit: 2 for USD, 0 for JPY"`
 	UpdatedAt   time.Time `json:"updated_at"`
 }
 
-func budgetView(b ledgerdb.Budget) Budget {
-	return Budget{b.LimitMinor, b.WarnPercent, b.Month, b.SpentMinor, b.UpdatedAt.UTC()}
+// budgetOf is a budget with the billing account whose currency it is in.
+type budgetOf struct {
+	ledgerdb.Budget
+	account string
+}
+
+func readBudget(ctx context.Context, tx *db.ProjectTx, read func() (ledgerdb.Budget, error)) (budgetOf, error) {
+	p, err := tenancydb.ReadProject(ctx, tx, tx.Project())
+	if err != nil {
+		return budgetOf{}, err
+	}
+	b, err := read()
+	return budgetOf{b, p.BillingAccountID}, err
+}
+
+// budgetView reads the currency by the id of the account: customers have no right to accounts.
+func (s *server) budgetView(ctx context.Context, b budgetOf) (*struct{ Body Budget }, error) {
+	balance, err := ledgerdb.ReadBalance(ctx, s.api.Store(), b.account)
+	if err != nil {
+		return nil, err
+	}
+	return &struct{ Body Budget }{Budget{b.LimitMinor, b.WarnPercent, b.Month, b.SpentMinor, balance.Currency, int(balance.Exponent), b.UpdatedAt.UTC()}}, nil
 }
 
 // BudgetRequest sets a budget.
@@ -38,30 +61,33 @@ func (s *server) registerBudgets() {
 }
 
 func (s *server) getBudget(ctx context.Context, _ *ProjectPath) (*struct{ Body Budget }, error) {
-	b, err := readIn(ctx, s, func(tx *db.ProjectTx) (ledgerdb.Budget, error) { return ledgerdb.ReadBudget(ctx, tx, tx.Project()) }, budgetView)
+	b, err := readIn(ctx, s, func(tx *db.ProjectTx) (budgetOf, error) {
+		return readBudget(ctx, tx, func() (ledgerdb.Budget, error) { return ledgerdb.ReadBudget(ctx, tx, tx.Project()) })
+	}, func(b budgetOf) budgetOf { return b })
 	if err != nil {
 		return nil, err
 	}
-	return &struct{ Body Budget }{b}, nil
+	return s.budgetView(ctx, b)
 }
 
 func (s *server) putBudget(ctx context.Context, in *struct {
 	ProjectPath
 	Body BudgetRequest
 }) (*struct{ Body Budget }, error) {
-	out := &struct{ Body Budget }{}
-	err := s.changeIn(ctx, func(tx *db.ProjectTx) error {
-		b, err := ledgerdb.PutBudget(ctx, tx, tx.Project(), in.Body.LimitMinor, in.Body.WarnPercent)
+	var b budgetOf
+	err := s.changeIn(ctx, func(tx *db.ProjectTx) (err error) {
+		b, err = readBudget(ctx, tx, func() (ledgerdb.Budget, error) {
+			return ledgerdb.PutBudget(ctx, tx, tx.Project(), in.Body.LimitMinor, in.Body.WarnPercent)
+		})
 		if err != nil {
 			return err
 		}
-		out.Body = budgetView(b)
 		return op.AuditProject(ctx, tx, "put_budget", map[string]any{"limit_minor": b.LimitMinor, "warn_percent": b.WarnPercent})
 	})
 	if err != nil {
 		return nil, err
 	}
-	return out, nil
+	return s.budgetView(ctx, b)
 }
 
 func (s *server) deleteBudget(ctx context.Context, _ *ProjectPath) (*struct{}, error) {

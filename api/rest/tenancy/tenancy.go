@@ -19,7 +19,7 @@ import (
 
 func access() op.Access {
 	return op.Access{
-		op.RoleSignedIn: {"GET /projects", "POST /projects", "GET /invitations", "POST /invitations/{id}/accept", "GET /catalogue"},
+		op.RoleSignedIn: {"GET /projects", "POST /projects", "GET /invitations", "POST /invitations/{id}/accept", "GET /catalogue", "GET /currencies"},
 		op.RoleProjectAny: {
 			"GET /projects/{id}", "GET /projects/{id}/members", "GET /projects/{id}/members/{member_id}", "DELETE /projects/{id}/members/{member_id}",
 			"GET /projects/{id}/group-roles", "GET /projects/{id}/quotas",

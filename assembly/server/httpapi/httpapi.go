@@ -33,6 +33,8 @@ type Config struct {
 	Portal portal.Config
 	Events tenancy.EventsConfig
 	Launch allocation.Policy // the zero value is the default
+	// Billing is what the settings say of money; the zero value is the default.
+	Billing tenancy.BillingConfig
 	// Instances are the providers at which instances may be made.
 	Instances []instanceintent.Offer
 	// InstanceLimit is how many live instances each project may have by requests of its members.
@@ -59,7 +61,7 @@ func New(cfg Config) (*op.API, error) {
 	tenancy.Register(api)
 	tenancy.RegisterEvents(api, cfg.Events)
 	engine := rest.NewEngine(api, cfg.REST)
-	tenancy.RegisterBilling(api)
+	tenancy.RegisterBilling(api, cfg.Billing)
 	tenancy.RegisterPayments(api, cfg.Payments)
 	webhook.Register(api, cfg.Webhooks)
 	cluster.Register(api)

@@ -300,3 +300,47 @@ func (q *Queries) PriceByID(ctx context.Context, id string) (PriceByIDRow, error
 	)
 	return i, err
 }
+
+const ratesNow = `-- name: RatesNow :many
+SELECT p.item::text AS item, p.currency, x.exponent, p.rate_minor_per_hour FROM prices p JOIN currencies x ON x.code = p.currency
+WHERE p.item = ANY ($1::text[]) AND p.valid @> clock_timestamp() AND (cardinality($2::text[]) = 0 OR p.currency = ANY ($2::text[]))
+ORDER BY p.item, p.currency
+`
+
+type RatesNowParams struct {
+	Items      []string
+	Currencies []string
+}
+
+type RatesNowRow struct {
+	Item             string
+	Currency         string
+	Exponent         int16
+	RateMinorPerHour int64
+}
+
+// What items cost now, in the currencies given; none stands for all.
+func (q *Queries) RatesNow(ctx context.Context, arg RatesNowParams) ([]RatesNowRow, error) {
+	rows, err := q.db.Query(ctx, ratesNow, arg.Items, arg.Currencies)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []RatesNowRow{}
+	for rows.Next() {
+		var i RatesNowRow
+		if err := rows.Scan(
+			&i.Item,
+			&i.Currency,
+			&i.Exponent,
+			&i.RateMinorPerHour,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}

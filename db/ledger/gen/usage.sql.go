@@ -97,6 +97,54 @@ func (q *Queries) Control(ctx context.Context) (BillingControl, error) {
 	return i, err
 }
 
+const costsOf = `-- name: CostsOf :many
+SELECT r.allocation_id::text AS allocation_id, r.currency, x.exponent, coalesce(g.rate_minor_per_hour, p.rate_minor_per_hour, 0)::bigint AS rate_minor_per_hour,
+    (coalesce(g.rate_minor_per_hour, p.rate_minor_per_hour) IS NOT NULL)::boolean AS has_rate,
+    coalesce((SELECT sum(s.charged_minor) FROM usage_segments s WHERE s.project_id = r.project_id AND s.record_id = r.id), 0)::bigint AS cost_minor
+FROM usage_records r JOIN currencies x ON x.code = r.currency
+LEFT JOIN usage_segments g ON g.project_id = r.project_id AND g.record_id = r.id
+    AND g.segment = (SELECT max(s.segment) FROM usage_segments s WHERE s.project_id = r.project_id AND s.record_id = r.id)
+LEFT JOIN prices p ON p.item = r.item AND p.currency = r.currency AND p.valid @> clock_timestamp() AND r.start_time IS NULL AND r.closed_at IS NULL
+WHERE r.allocation_id = ANY ($1::text[]) ORDER BY r.allocation_id
+`
+
+type CostsOfRow struct {
+	AllocationID     string
+	Currency         string
+	Exponent         int16
+	RateMinorPerHour int64
+	HasRate          bool
+	CostMinor        int64
+}
+
+// What allocations cost an hour and have cost so far. One that is not charged yet has the rate of the price in force.
+func (q *Queries) CostsOf(ctx context.Context, allocations []string) ([]CostsOfRow, error) {
+	rows, err := q.db.Query(ctx, costsOf, allocations)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []CostsOfRow{}
+	for rows.Next() {
+		var i CostsOfRow
+		if err := rows.Scan(
+			&i.AllocationID,
+			&i.Currency,
+			&i.Exponent,
+			&i.RateMinorPerHour,
+			&i.HasRate,
+			&i.CostMinor,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const epoch = `-- name: Epoch :one
 SELECT event_epoch()::text AS epoch
 `

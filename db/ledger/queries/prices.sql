@@ -44,3 +44,9 @@ SELECT coalesce(r.allocation_id, '')::text AS allocation_id, coalesce(r.instance
 FROM usage_records r LEFT JOIN usage_segments s ON s.project_id = r.project_id AND s.record_id = r.id AND s.ended_at IS NULL
 LEFT JOIN account_balances b ON b.billing_account_id = r.billing_account_id
 WHERE r.item = @item AND r.currency = @currency AND r.closed_at IS NULL AND r.end_time IS NULL ORDER BY ends DESC, r.id LIMIT @max_rows;
+
+-- name: RatesNow :many
+-- What items cost now, in the currencies given; none stands for all.
+SELECT p.item::text AS item, p.currency, x.exponent, p.rate_minor_per_hour FROM prices p JOIN currencies x ON x.code = p.currency
+WHERE p.item = ANY (@items::text[]) AND p.valid @> clock_timestamp() AND (cardinality(@currencies::text[]) = 0 OR p.currency = ANY (@currencies::text[]))
+ORDER BY p.item, p.currency;

@@ -76,3 +76,14 @@ SELECT r.allocation_id::text AS allocation_id FROM usage_records r
 WHERE r.allocation_id IS NOT NULL AND r.max_spend_minor IS NOT NULL AND r.closed_at IS NULL AND r.end_cap IS NULL AND r.end_time IS NULL
   AND r.max_spend_minor <= (SELECT coalesce(sum(s.charged_minor), 0) FROM usage_segments s WHERE s.project_id = r.project_id AND s.record_id = r.id)
 ORDER BY r.allocation_id LIMIT @max_rows;
+
+-- name: CostsOf :many
+-- What allocations cost an hour and have cost so far. One that is not charged yet has the rate of the price in force.
+SELECT r.allocation_id::text AS allocation_id, r.currency, x.exponent, coalesce(g.rate_minor_per_hour, p.rate_minor_per_hour, 0)::bigint AS rate_minor_per_hour,
+    (coalesce(g.rate_minor_per_hour, p.rate_minor_per_hour) IS NOT NULL)::boolean AS has_rate,
+    coalesce((SELECT sum(s.charged_minor) FROM usage_segments s WHERE s.project_id = r.project_id AND s.record_id = r.id), 0)::bigint AS cost_minor
+FROM usage_records r JOIN currencies x ON x.code = r.currency
+LEFT JOIN usage_segments g ON g.project_id = r.project_id AND g.record_id = r.id
+    AND g.segment = (SELECT max(s.segment) FROM usage_segments s WHERE s.project_id = r.project_id AND s.record_id = r.id)
+LEFT JOIN prices p ON p.item = r.item AND p.currency = r.currency AND p.valid @> clock_timestamp() AND r.start_time IS NULL AND r.closed_at IS NULL
+WHERE r.allocation_id = ANY (@allocations::text[]) ORDER BY r.allocation_id;

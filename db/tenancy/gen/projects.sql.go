@@ -51,6 +51,43 @@ func (q *Queries) CountProjectsOf(ctx context.Context, billingAccountID string) 
 	return count, err
 }
 
+const currenciesOf = `-- name: CurrenciesOf :many
+SELECT DISTINCT b.currency FROM projects p JOIN billing_accounts b ON b.id = p.billing_account_id
+WHERE p.id = $1::text OR $1::text = '' AND p.id IN (
+    SELECT m.project_id FROM project_members m WHERE m.subject = $2::text
+    UNION ALL SELECT g.project_id FROM project_group_roles g JOIN projects q ON q.id = g.project_id
+        JOIN billing_account_groups a ON a.group_name = g.group_name AND a.billing_account_id = q.billing_account_id
+    WHERE g.group_name = ANY ($3::text[]))
+ORDER BY b.currency
+`
+
+type CurrenciesOfParams struct {
+	ProjectID string
+	Subject   string
+	Groups    []string
+}
+
+// The currencies of the billing accounts that pay for a project, or without one for those in which an identity has a role.
+func (q *Queries) CurrenciesOf(ctx context.Context, arg CurrenciesOfParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, currenciesOf, arg.ProjectID, arg.Subject, arg.Groups)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var currency string
+		if err := rows.Scan(&currency); err != nil {
+			return nil, err
+		}
+		items = append(items, currency)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const deleteProject = `-- name: DeleteProject :execrows
 DELETE FROM projects WHERE id = $1 AND version = $2
 `

@@ -86,3 +86,13 @@ SELECT project_audit_append(@id, @name, @triggered_by, @owner, sqlc.narg(actor_i
 
 -- name: ProjectAudit :many
 SELECT project_audit(@before::bigint, @max_rows::integer)::jsonb AS entry;
+
+-- name: CurrenciesOf :many
+-- The currencies of the billing accounts that pay for a project, or without one for those in which an identity has a role.
+SELECT DISTINCT b.currency FROM projects p JOIN billing_accounts b ON b.id = p.billing_account_id
+WHERE p.id = @project_id::text OR @project_id::text = '' AND p.id IN (
+    SELECT m.project_id FROM project_members m WHERE m.subject = @subject::text
+    UNION ALL SELECT g.project_id FROM project_group_roles g JOIN projects q ON q.id = g.project_id
+        JOIN billing_account_groups a ON a.group_name = g.group_name AND a.billing_account_id = q.billing_account_id
+    WHERE g.group_name = ANY (@groups::text[]))
+ORDER BY b.currency;
