@@ -14,6 +14,7 @@ export const billing = {
   adjust: "Book an adjustment", adjustHelp: "It is a transaction of its own and is not undone; another one corrects it. Those who pay for the project see the reason.",
   adjustAmount: (currency: string) => `Amount in ${currency}`, adjustAmountHelp: "A negative amount, such as -5.00, is taken from the balance.",
   adjustProject: "Project on whose statement it stands", adjustProjectHelp: "Its id. Left empty, it belongs to the whole account.",
+  adjustConfirm: "The amount is meant, even if it is large", adjustConfirmHelp: "Needed above the policy amount of the installation.",
   booked: (amount: string) => `${amount} is booked.`,
 
   ledger: "Ledger", ledgerHelp: "What was charged and credited, newest first. Top-ups and adjustments of the whole billing account belong to no project.",

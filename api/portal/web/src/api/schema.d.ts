@@ -15,7 +15,7 @@ export interface paths {
         put?: never;
         /**
          * Give to a balance, or take from it
-         * @description It is a transaction of its own: what was booked before stays. Repeating it with its Idempotency-Key books nothing, at any later time too.
+         * @description It is a transaction of its own: what was booked before stays. Repeating it with its Idempotency-Key books nothing, at any later time too. An amount above the policy amount needs confirm.
          *
          *     Needs role admin or higher.
          */
@@ -2172,6 +2172,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/allocations/plan": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Say what a request for a node for your project would cost, without making it
+         * @description It names the price, what is held back of the balance, and every reason for which the request would be refused now. A request that is not valid is refused as by the request itself. Nothing is written and no node is kept: another request may be faster. Those may call it who have role member in the project.
+         *
+         *     Needs a sign-in and no role.
+         */
+        post: operations["plan-own-allocation"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/allocations/{allocation_id}": {
         parameters: {
             query?: never;
@@ -2246,10 +2268,32 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List what customers can ask for
-         * @description Needs a sign-in and no role.
+         * List what customers can ask for, with prices
+         * @description With project_id, or by a token of a project, prices are in the currency of the billing account that pays for that project. Otherwise they are in the currencies of the accounts of all your projects, and in every currency for a caller who has no project.
+         *
+         *     Needs a sign-in and no role.
          */
         get: operations["list-catalogue"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/currencies": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the currencies that billing accounts may have, with the digits of their minor units
+         * @description Needs a sign-in and no role.
+         */
+        get: operations["list-currencies"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2977,11 +3021,33 @@ export interface paths {
         put?: never;
         /**
          * Ask for a node
-         * @description The answer is 202, with the node claimed or, with wait_seconds, with the request in line. Without a free node the answer is 409 no-capacity, and nothing is written. A quota that is used up, or too many nodes in releasing, answers 409 with the numbers; too many requests within a minute answer 429.
+         * @description POST .../plan says before what it would cost. The answer is 202, with the node claimed or, with wait_seconds, with the request in line. Without a free node the answer is 409 no-capacity, and nothing is written. A quota that is used up, or too many nodes in releasing, answers 409 with the numbers; too many requests within a minute answer 429. Without enough money the answer is 409; for an owner or a member with role billing, shortfall has the amount that is missing.
          *
          *     Needs role member in the project. An operator needs Slipway-Reason, which is audited.
          */
         post: operations["create-allocation"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/allocations/plan": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Say what a request for a node would cost, without making it
+         * @description It names the price, what is held back of the balance, and every reason for which the request would be refused now. A request that is not valid is refused as by the request itself. Nothing is written and no node is kept: another request may be faster.
+         *
+         *     Needs role member in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        post: operations["plan-allocation"];
         delete?: never;
         options?: never;
         head?: never;
@@ -4238,6 +4304,11 @@ export interface components {
             amount_minor?: number;
             billing_account_id?: string;
             currency?: string;
+            /**
+             * Format: int64
+             * @description Digits of the minor unit: 2 for USD, 0 for JPY
+             */
+            exponent?: number;
             /** Format: date-time */
             posted_at?: string;
             project_id?: string;
@@ -4252,6 +4323,8 @@ export interface components {
              */
             amount_minor: number;
             billing_account_id: string;
+            /** @description Required for an amount above billing.confirm_adjustment_above. It is no part of what the Idempotency-Key names: a repetition may leave it out */
+            confirm?: boolean;
             /** @description The project on whose statement it stands */
             project_id?: string;
             /** @description Those who pay for the project see it */
@@ -4363,6 +4436,8 @@ export interface components {
             condition_since?: string;
             /** @description Where to log in; absent before it is active, and for members with role billing */
             connection?: components["schemas"]["AllocationConnection"];
+            /** @description What it costs; left out where it has no usage record */
+            cost?: components["schemas"]["AllocationCost"];
             /** Format: date-time */
             expires_at?: string;
             failure_code?: string;
@@ -4412,6 +4487,23 @@ export interface components {
             /** Format: int64 */
             version?: number;
         };
+        AllocationBalance: {
+            /**
+             * Format: int64
+             * @description What may be held back after the request; below 0 the request is refused
+             */
+            available_after_minor?: number;
+            /**
+             * Format: int64
+             * @description What may be held back now
+             */
+            available_minor?: number;
+            /**
+             * Format: int64
+             * @description What was posted; the request does not change it
+             */
+            balance_minor?: number;
+        };
         AllocationConnection: {
             host?: string;
             /** @description The line of known_hosts for the node: the pattern of its host and port, and the public key that it must show */
@@ -4422,6 +4514,25 @@ export interface components {
             /** Format: date-time */
             since?: string;
             user?: string;
+        };
+        AllocationCost: {
+            /**
+             * Format: int64
+             * @description What was charged for it up to the last minute; for owners and members with role billing
+             */
+            cost_minor?: number;
+            /** @description Of the billing account that pays */
+            currency?: string;
+            /**
+             * Format: int64
+             * @description Digits of the minor unit: 2 for USD, 0 for JPY
+             */
+            exponent?: number;
+            /**
+             * Format: int64
+             * @description The rate that it is or was charged at last; before it is active the price that is in force. Left out where it has neither
+             */
+            rate_minor_per_hour?: number;
         };
         AllocationImage: {
             id?: string;
@@ -4468,6 +4579,29 @@ export interface components {
             tags?: {
                 [key: string]: string;
             };
+        };
+        AllocationPlan: {
+            /** @description For owners and members with role billing, where the SKU has a price */
+            balance?: components["schemas"]["AllocationBalance"];
+            /** @description false while this installation has no price in force: nothing is charged then */
+            charging?: boolean;
+            /** @description Of the billing account that pays for the project */
+            currency?: string;
+            /**
+             * Format: int64
+             * @description Digits of the minor unit: 2 for USD, 0 for JPY
+             */
+            exponent?: number;
+            /** @description Whether a node is free now. Without one the request waits for wait_seconds or is refused */
+            node_free?: boolean;
+            /** @description Left out where nothing is charged, or the SKU has no price in the currency */
+            price?: components["schemas"]["Rate"];
+            project_id?: string;
+            /** @description The answers with which the request would be refused now; empty when it would be accepted */
+            refusals?: components["schemas"]["Problem"][];
+            /** @description The SKU's name */
+            sku?: string;
+            sku_id?: string;
         };
         AllocationProgress: {
             /** @description Working time to the end, from past jobs */
@@ -4840,6 +4974,12 @@ export interface components {
             resource_kind?: string;
         };
         Budget: {
+            currency?: string;
+            /**
+             * Format: int64
+             * @description Digits of the minor unit: 2 for USD, 0 for JPY
+             */
+            exponent?: number;
             /** Format: int64 */
             limit_minor?: number;
             /**
@@ -4893,6 +5033,8 @@ export interface components {
         CatalogueItem: {
             /** @description none, few (1 to 3 nodes), some (4 to 15) or many */
             availability?: string;
+            /** @description false while this installation has no price in force: nothing is charged then */
+            charging?: boolean;
             description?: string;
             gpu_model?: string;
             /** Format: int64 */
@@ -4900,6 +5042,8 @@ export interface components {
             image?: components["schemas"]["Image"];
             /** @description dedicated_network or shared_network: whether other customers' nodes are on the same network */
             isolation?: string;
+            /** @description What a node costs now, one price for each currency of the billing accounts that pay for your projects. While charging is true, a SKU without a price in the currency of an account is refused to it */
+            prices?: components["schemas"]["Rate"][];
             /** @description The SKU's name */
             sku?: string;
             sku_id?: string;
@@ -5028,6 +5172,15 @@ export interface components {
             vendor?: string;
             /** Format: int64 */
             version?: number;
+        };
+        Currency: {
+            /** @example USD */
+            code?: string;
+            /**
+             * Format: int64
+             * @description Digits of the minor unit: 2 for USD, 0 for JPY, 3 for KWD
+             */
+            exponent?: number;
         };
         DecommissionPlanRequest: {
             /**
@@ -5779,6 +5932,11 @@ export interface components {
         };
         ListCluster: {
             data?: components["schemas"]["Cluster"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
+        ListCurrency: {
+            data?: components["schemas"]["Currency"][];
             /** @description Pass it as cursor to get the next page; absent on the last */
             next_cursor?: string;
         };
@@ -6812,6 +6970,8 @@ export interface components {
             retry_after_seconds?: number;
             /** @description URL of the page that says what to do */
             runbook?: string;
+            /** @description How much the balance lacks, for callers who may read the balance */
+            shortfall?: components["schemas"]["Shortfall"];
             /**
              * Format: int64
              * @description HTTP status
@@ -7138,6 +7298,26 @@ export interface components {
             rack?: string;
             site_id: string;
         };
+        Rate: {
+            currency?: string;
+            /**
+             * Format: int64
+             * @description Digits of the minor unit: 2 for USD, 0 for JPY
+             */
+            exponent?: number;
+            /**
+             * Format: int64
+             * @description What is held back of the balance from the request until the charge ends: an hour
+             */
+            hold_minor?: number;
+            /**
+             * Format: int64
+             * @description What an allocation costs at least once it is active: ten minutes
+             */
+            minimum_charge_minor?: number;
+            /** Format: int64 */
+            rate_minor_per_hour?: number;
+        };
         ReasonRequest: {
             /** @description The owners of the project see it */
             reason: string;
@@ -7380,6 +7560,29 @@ export interface components {
             /** @description A stored secret: name, or name@version */
             credential_ref: string;
             reason?: string;
+        };
+        Shortfall: {
+            currency?: string;
+            /**
+             * Format: int64
+             * @description Digits of the minor unit: 2 for USD, 0 for JPY
+             */
+            exponent?: number;
+            /**
+             * Format: int64
+             * @description What it holds back of the balance
+             */
+            hold_minor?: number;
+            /**
+             * Format: int64
+             * @description What has to be added to the balance at least
+             */
+            missing_minor?: number;
+            /**
+             * Format: int64
+             * @description What the node or instance costs an hour
+             */
+            rate_minor_per_hour?: number;
         };
         SignIn: {
             /** @description Client ID of programs, a public client of the issuer */
@@ -12707,6 +12910,45 @@ export interface operations {
             };
         };
     };
+    "plan-own-allocation": {
+        parameters: {
+            query?: {
+                /** @description prj_...; left out, the project of the token, or the only one that you are a member of */
+                project_id?: string;
+            };
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AllocationRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AllocationPlan"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "get-own-allocation": {
         parameters: {
             query?: never;
@@ -12830,8 +13072,13 @@ export interface operations {
                 limit?: number;
                 /** @description next_cursor of the page before */
                 cursor?: string;
+                /** @description prj_...: only the price in the currency of the billing account that pays for it */
+                project_id?: string;
             };
-            header?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
             path?: never;
             cookie?: never;
         };
@@ -12844,6 +13091,35 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ListCatalogueItem"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-currencies": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListCurrency"];
                 };
             };
             /** @description Problem document (RFC 9457) */
@@ -14323,6 +14599,45 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Allocation"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "plan-allocation": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AllocationRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AllocationPlan"];
                 };
             };
             /** @description Problem document (RFC 9457) */

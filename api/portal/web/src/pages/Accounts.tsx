@@ -185,9 +185,10 @@ function askAdjust(id: string, b: BalanceView, again: () => void): void {
     fields: [
       { name: "amount", label: billing.adjustAmount(b.currency ?? ""), kind: "text", required: true, max: 15, help: billing.adjustAmountHelp },
       { name: "project", label: billing.adjustProject, kind: "text", max: 200, help: billing.adjustProjectHelp },
+      { name: "confirm", label: billing.adjustConfirm, kind: "check", help: billing.adjustConfirmHelp },
     ],
     send: async ({ values, reason, key }) => {
-      const body = { billing_account_id: id, project_id: values["project"] || undefined, amount_minor: minorOf(values["amount"], b.exponent, billing.amount), reason };
+      const body = { billing_account_id: id, project_id: values["project"] || undefined, amount_minor: minorOf(values["amount"], b.exponent, billing.amount), reason, confirm: values["confirm"] === "on" };
       const booked = await call(() => client.POST("/api/v1/admin/adjustments", { params: { header: { "Idempotency-Key": key } }, body }));
       return billing.booked(money(booked.amount_minor, b.exponent, booked.currency));
     },
