@@ -178,7 +178,8 @@ func TestIrreversible_CommandsAreGuarded(t *testing.T) {
 	}
 }
 
-// TestDefaultProject_IsUsedUnlessNamed sets, overrides and removes the default project of a context.
+// TestDefaultProject_IsUsedUnlessNamed sets, overrides and removes the default project of a
+// context.
 func TestDefaultProject_IsUsedUnlessNamed(t *testing.T) {
 	t.Parallel()
 	d := &directory{lists: map[string][]row{owned: {projectRow(training, "training", "active", acme), projectRow(research, "research", "active", acme)}}}

@@ -50,7 +50,8 @@ func TestDiscover_OneNetworkFillsNoList(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"1000"}, texts(t, owner, "SELECT count(*)::text FROM nodes WHERE status = 'discovered'"))
 
-	// A row that nobody saw for a day gives way to one of its own network, and another one does not.
+	// A row that nobody saw for a day gives way to one of its own network, and another one does
+	// not.
 	_, err = see(1, hostile)
 	require.ErrorIs(t, err, db.ErrDiscoveryFull)
 	exec(t, owner, "UPDATE pxe_nodes SET seen_at = now() - interval '25 hours' FROM pxe_macs m WHERE m.node_id = pxe_nodes.node_id AND m.mac IN ($1, $2)", mac(8), mac(macs-4))

@@ -81,7 +81,8 @@ func otherLists() map[string]string {
 	}
 }
 
-// fillPath puts the names of rows into the placeholders of a path, and "none" where there is no row.
+// fillPath puts the names of rows into the placeholders of a path, and "none" where there is no
+// row.
 func (n namesOfRows) fillPath(path string) string {
 	for at := placeholder.FindStringIndex(path); at != nil; at = placeholder.FindStringIndex(path) {
 		list, name := strings.TrimSuffix(path[:at[0]], "/"), path[at[0]+1:at[1]-1]

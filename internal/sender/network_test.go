@@ -9,7 +9,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/sender"
 )
 
-func TestNetworkText(t *testing.T) {
+func TestNetworkText_OfAddresses(t *testing.T) {
 	t.Parallel()
 	for addr, want := range map[string]string{
 		"192.0.2.1": "192.0.2.1", "::ffff:192.0.2.1": "192.0.2.1", "2001:db8::1": "2001:db8::/64", "2001:db8::2": "2001:db8::/64",

@@ -7,8 +7,8 @@ import (
 
 // Generate makes n cases for the sets: first one clean run of each path, then each set with each
 // kind of fault, each stage with each kind of fault, each point not met so far, and from there on
-// single faults and pairs by chance. The same seed gives the same cases; a smaller n gives the first
-// of them.
+// single faults and pairs by chance. The same seed gives the same cases; a smaller n gives the
+// first of them.
 func Generate(sets []*ScenarioSet, n int, seed uint64) []Case {
 	g := &generator{rng: rand.New(rand.NewPCG(seed, 0x5117)), met: map[string]bool{}} //nolint:gosec // chance, not secrecy
 	for _, p := range sets {
