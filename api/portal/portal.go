@@ -1,5 +1,6 @@
-// Package portal serves the operator portal: the built front end, which is embedded, and the
-// sessions of the browsers that use it. The front end calls the REST API and nothing else.
+// Package portal serves the portal: the built front end for operators and the one for customers,
+// which are embedded, and the sessions of the browsers that use them. The front end calls the
+// public API and nothing else.
 package portal
 
 import (
@@ -40,8 +41,10 @@ func Register(api *op.API, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	if styles := stylesheet.FindSubmatch(files[index].plain); styles != nil {
-		cfg.Stylesheet = string(styles[1])
+	for name := range files {
+		if stylesheet.MatchString(name) {
+			cfg.Stylesheet = "/portal/" + name
+		}
 	}
 	sessions := session.New(api, cfg)
 	api.UseSessions(sessions)
@@ -67,8 +70,8 @@ type assets map[string]asset
 
 const index = "index.html"
 
-// stylesheet finds the path of the styles in the first page.
-var stylesheet = regexp.MustCompile(`<link rel="stylesheet" href="([^"]+)">`)
+// stylesheet matches the name of the operators' styles, which the page of a refused sign-in uses.
+var stylesheet = regexp.MustCompile(`^app-[0-9a-f]{16}\.css$`)
 
 // hashed matches names that hold a hash of the content: what has such a name never changes.
 var hashed = regexp.MustCompile(`-[0-9A-Za-z]{8,}\.[a-z0-9.]+$`)

@@ -2,7 +2,6 @@ package portal_test
 
 import (
 	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -68,7 +67,7 @@ func TestDist_NamesCarryTheirHash(t *testing.T) {
 	t.Parallel()
 	index, err := os.ReadFile("dist/index.html")
 	require.NoError(t, err)
-	require.GreaterOrEqual(t, len(hashedName.FindAll(index, -1)), 3, "index.html names the script, the styles and the icon")
+	require.GreaterOrEqual(t, len(hashedName.FindAll(index, -1)), 2, "index.html names the first script and the icon")
 	require.False(t, bytes.Contains(index, []byte("<style")) || regexp.MustCompile(`<script[^>]*>[^<]`).Match(index), "the policy forbids inline scripts and styles")
 	files, err := os.ReadDir("dist")
 	require.NoError(t, err)
@@ -91,46 +90,100 @@ func TestDist_NamesCarryTheirHash(t *testing.T) {
 // hashedName matches the name of a file whose content never changes.
 var hashedName = regexp.MustCompile(`[a-z]+-([0-9a-f]{16})\.[a-z]+`)
 
+// importedAtOnce and importedLater match the parts that a script of the build names.
+var (
+	importedAtOnce = regexp.MustCompile(`(?:from|import)\s*"\./([^"]+)"`)
+	importedLater  = regexp.MustCompile(`import\("\./([^"]+)"\)`)
+)
+
+// builtFiles returns the files of the build whose names match a pattern.
+func builtFiles(t *testing.T, pattern string) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join("dist", pattern))
+	require.NoError(t, err)
+	for i := range found {
+		found[i] = filepath.Base(found[i])
+	}
+	return found
+}
+
+// follow reads a script of the build and the scripts that it names in one of the ways. It returns
+// their content by name.
+func follow(t *testing.T, entry string, ways ...*regexp.Regexp) map[string]string {
+	t.Helper()
+	read := map[string]string{}
+	for open := []string{entry}; len(open) > 0; open = open[1:] {
+		if _, done := read[open[0]]; done {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join("dist", open[0]))
+		require.NoError(t, err)
+		read[open[0]] = string(data)
+		for _, way := range ways {
+			for _, named := range way.FindAllStringSubmatch(string(data), -1) {
+				open = append(open, named[1])
+			}
+		}
+	}
+	return read
+}
+
+// applications are the two front ends, by the beginning of the names of their files: the first view
+// of each has a budget in bytes, as they are sent.
+var applications = map[string]struct {
+	budget int
+	files  []string
+}{
+	"app": {budget: 65_000, files: []string{"live-*.js"}},
+	"my":  {budget: 200_000},
+}
+
 // TestDist_FirstViewIsSmall counts what a browser loads before it shows the first page, as it is
 // sent.
 func TestDist_FirstViewIsSmall(t *testing.T) {
 	t.Parallel()
-	index, err := os.ReadFile("dist/index.html")
-	require.NoError(t, err)
-	loaded := map[string]bool{}
-	total := 0
-	add := func(name string) []byte {
-		loaded[name] = true
-		data, err := os.ReadFile(filepath.Join("dist", name))
-		require.NoError(t, err)
-		var zipped bytes.Buffer
-		w, err := gzip.NewWriterLevel(&zipped, gzip.BestCompression)
-		require.NoError(t, err)
-		_, err = w.Write(data)
-		require.NoError(t, err)
-		require.NoError(t, w.Close())
-		total += zipped.Len()
-		return data
-	}
-	for _, name := range hashedName.FindAll(index, -1) {
-		data := add(string(name))
-		for _, worker := range regexp.MustCompile(`live-[0-9a-f]{16}\.js`).FindAll(data, -1) {
-			add(string(worker))
+	for name, application := range applications {
+		entry := builtFiles(t, name+"-*.js")
+		require.Len(t, entry, 1)
+		atOnce := follow(t, entry[0], importedAtOnce)
+		first := []string{"index.html"}
+		for _, pattern := range append(application.files, "start-*.js", "icon-*.svg", name+"-*.css") {
+			first = append(first, builtFiles(t, pattern)...)
 		}
-		for _, part := range regexp.MustCompile(`(?:from|import)\s*"\./([^"]+)"`).FindAllSubmatch(data, -1) {
-			require.Contains(t, string(index), string(part[1]), "the page preloads what the script imports at once")
+		start, err := os.ReadFile(filepath.Join("dist", builtFiles(t, "start-*.js")[0]))
+		require.NoError(t, err)
+		for part := range atOnce {
+			first = append(first, part)
+			require.Contains(t, string(start), part, "the first script preloads what %s imports at once", entry[0])
 		}
-	}
-	require.Less(t, total, 60_000, "load pages that are rarely used later: list them in pages/more.ts")
-	later := 0
-	files, err := os.ReadDir("dist")
-	require.NoError(t, err)
-	for _, file := range files {
-		if strings.HasPrefix(file.Name(), "part-") && !loaded[file.Name()] {
-			later++
+		total := 0
+		for _, file := range first {
+			data, err := os.ReadFile(filepath.Join("dist", file))
+			require.NoError(t, err)
+			total += len(gzipped(t, data))
 		}
+		t.Logf("%s: %d bytes", name, total)
+		require.Less(t, total, application.budget, "load pages that are rarely used later")
+		require.Greater(t, len(follow(t, entry[0], importedAtOnce, importedLater)), len(atOnce), "some pages of %s are loaded later", name)
 	}
-	require.NotZero(t, later, "the pages of pages/more.ts are a part of their own")
+}
+
+// TestDist_CustomersLoadNothingOfOperators follows each script that the customers' pages can load.
+func TestDist_CustomersLoadNothingOfOperators(t *testing.T) {
+	t.Parallel()
+	operators := follow(t, builtFiles(t, "app-*.js")[0], importedAtOnce, importedLater)
+	customers := follow(t, builtFiles(t, "my-*.js")[0], importedAtOnce, importedLater)
+	names := regexp.MustCompile(`/api/v1/admin|slipway\.v1\.|Onboard a node|Decommission|Quarantine|Inventory`)
+	var all strings.Builder
+	for _, script := range operators {
+		all.WriteString(script)
+	}
+	require.Regexp(t, names, all.String(), "the operators' scripts are not read")
+	for file, script := range customers {
+		require.NotContains(t, operators, file, "both applications load a part")
+		require.NotRegexp(t, names, script, "%s names what is the operators'", file)
+	}
+	require.Greater(t, len(customers), 1)
 }
 
 // TestSource_LinksToPagesOfDocs fails when a page or a runbook was added or removed and the
@@ -175,7 +228,7 @@ func TestSource_MakesNoMarkup(t *testing.T) {
 		"pass an href through safeHref, hrefOf, oidcHref": regexp.MustCompile(`href=\{|\.href = |window\.open|location\.(?:assign|replace)\(|location = `),
 	}
 	// Outside calls safeHref; a file of rows is saved by its download attribute and never opened.
-	allowed := regexp.MustCompile(`<Outside href=\{|href=\{(?:hrefOf\(|safeHref\(|oidcHref\(|safe\})|\.href = URL\.createObjectURL\(new Blob\(\[rows\], \{ type: "text/csv" \}\)\)`)
+	allowed := regexp.MustCompile(`<Outside href=\{|href=\{(?:hrefOf\(|projectHref\(|safeHref\(|oidcHref\(|safe\})|\.href = URL\.createObjectURL\(new Blob\(\[rows\], \{ type: "text/csv" \}\)\)`)
 	for path, data := range sourceFiles(t) {
 		if !strings.HasPrefix(path, "src/") || strings.HasSuffix(path, ".d.ts") || strings.HasSuffix(path, ".css") {
 			continue

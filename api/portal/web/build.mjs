@@ -20,27 +20,25 @@ function emit(name, ending, data) {
   return file;
 }
 
+/** common are the options of each build. Each folder's tsconfig.json names the source of its JSX. */
+const common = {
+  bundle: true, minify: true, write: false, metafile: true, target: "es2022", charset: "utf8", legalComments: "none", logLevel: "warning",
+  jsx: "automatic", outdir: dist, alias: { "react-remove-scroll": "./src/customer/scrollLock.ts" }, define: { "process.env.NODE_ENV": '"production"' },
+};
+
 /** bundle returns the only output of one entry point, and the inputs that it was made of. */
 async function bundle(entry, options) {
-  const result = await build({
-    entryPoints: [entry], bundle: true, minify: true, write: false, metafile: true, target: "es2022",
-    charset: "utf8", legalComments: "none", logLevel: "warning", jsx: "automatic", jsxImportSource: "preact",
-    outdir: dist, ...options,
-  });
+  const result = await build({ ...common, entryPoints: [entry], ...options });
   return { data: result.outputFiles[0].contents, inputs: Object.keys(result.metafile.inputs) };
 }
 
 /**
  * bundleParts bundles one entry point with the parts that it loads later, and writes them. The name of
  * each part holds its hash, so a part is written once all that it imports has its name. It returns the
- * name of the entry, the parts that the entry needs at once, and the inputs.
+ * file of the entry, the parts that the entry needs at once, and the inputs.
  */
-async function bundleParts(entry, options) {
-  const result = await build({
-    entryPoints: [entry], bundle: true, splitting: true, format: "esm", minify: true, write: false, metafile: true, target: "es2022",
-    charset: "utf8", legalComments: "none", logLevel: "warning", jsx: "automatic", jsxImportSource: "preact",
-    outdir: dist, chunkNames: "part-[hash]", ...options,
-  });
+async function bundleParts(entry, name, options) {
+  const result = await build({ ...common, entryPoints: [entry], splitting: true, format: "esm", chunkNames: "part-[hash]", ...options });
   const outputs = Object.entries(result.metafile.outputs).map(([path, about]) => ({ path, about, code: result.outputFiles.find((f) => f.path === join(web, path)).text }));
   outputs.sort((a, b) => (a.path < b.path ? -1 : 1));
   const names = new Map();
@@ -50,7 +48,7 @@ async function bundleParts(entry, options) {
     for (const { path, about, code } of ready) {
       let renamed = code;
       for (const i of about.imports) renamed = renamed.replaceAll(`./${basename(i.path)}`, `./${names.get(i.path)}`);
-      names.set(path, emit(about.entryPoint === entry ? "app" : "part", "js", renamed));
+      names.set(path, emit(about.entryPoint === entry ? name : "part", "js", renamed));
     }
   }
   const main = outputs.find((o) => o.about.entryPoint === entry);
@@ -63,7 +61,7 @@ async function bundleParts(entry, options) {
     }
   };
   follow(main);
-  return { name: names.get(main.path), atOnce: [...atOnce].sort(), inputs: Object.keys(result.metafile.inputs) };
+  return { script: names.get(main.path), parts: [...atOnce].sort(), inputs: Object.keys(result.metafile.inputs) };
 }
 
 /** licenses returns the licence texts of the packages whose code is in the bundle. */
@@ -100,9 +98,22 @@ rmSync(dist, { recursive: true, force: true });
 mkdirSync(dist, { recursive: true });
 const worker = await bundle("src/live.worker.ts", { format: "iife" });
 const workerName = emit("live", "js", worker.data);
-const script = await bundleParts("src/main.tsx", { define: { WORKER_FILE: JSON.stringify(workerName) } });
-const style = await bundle("src/style.css", {});
-const styleName = emit("app", "css", style.data);
+const inputs = [...worker.inputs];
+
+/** application builds the script and the styles of one application, and returns the names of its files. */
+async function application(name, entry, styles, define) {
+  const { script, parts, inputs: scripts } = await bundleParts(entry, name, { define: { ...common.define, ...define } });
+  const style = await bundle(styles, {});
+  inputs.push(...scripts, ...style.inputs);
+  return { script, parts, style: emit(name, "css", style.data) };
+}
+
+const views = {
+  operators: await application("app", "src/main.tsx", "src/style.css", { WORKER_FILE: JSON.stringify(workerName) }),
+  customers: await application("my", "src/customer/main.tsx", "src/customer/style.css", {}),
+};
+const start = await bundle("src/start.ts", { format: "esm", define: { ...common.define, VIEWS: JSON.stringify(views) } });
+const startName = emit("start", "js", start.data);
 const iconName = emit("icon", "svg", readFileSync("src/icon.svg"));
 writeFileSync(join(dist, "index.html"), `<!doctype html>
 <html lang="en">
@@ -112,13 +123,12 @@ writeFileSync(join(dist, "index.html"), `<!doctype html>
 <meta name="color-scheme" content="light dark">
 <title>Slipway</title>
 <link rel="icon" href="/portal/${iconName}" type="image/svg+xml">
-<link rel="stylesheet" href="/portal/${styleName}">
-<script type="module" src="/portal/${script.name}"></script>
-${script.atOnce.map((name) => `<link rel="modulepreload" href="/portal/${name}">\n`).join("")}</head>
+<script type="module" src="/portal/${startName}"></script>
+</head>
 <body>
 <div id="app"><noscript>The portal requires JavaScript. The command slipway does the same without it.</noscript></div>
 </body>
 </html>
 `);
-writeFileSync(join(dist, "LICENSES"), licenses([...script.inputs, ...worker.inputs]));
+writeFileSync(join(dist, "LICENSES"), licenses([...inputs, ...start.inputs]));
 writeFileSync(join(dist, "SOURCE"), sourceDigest() + "\n");

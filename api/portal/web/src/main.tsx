@@ -47,9 +47,10 @@ function App() {
 
 function Current() {
   const path = place.value.path;
-  useEffect(() => { if (path === "/") navigate(hrefOf("/nodes"), { replace: true }); }, [path]);
-  if (!hasRole("viewer")) return <Layout title={text.noRole.title}><Heading title={text.noRole.title} /><p>{text.noRole.detail}</p></Layout>;
-  if (path === "/") return null;
+  const isCustomer = !hasRole("viewer");
+  useEffect(() => { if (isCustomer) window.location.reload(); }, [isCustomer]); // a new document has the customers' portal
+  useEffect(() => { if (path === "/" && !isCustomer) navigate(hrefOf("/nodes"), { replace: true }); }, [path, isCustomer]);
+  if (isCustomer || path === "/") return null;
   for (const page of pages) {
     const params = matchPath(page.path, path);
     if (params && hasRole(page.role ?? "viewer")) {

@@ -1,5 +1,7 @@
 // All texts of the portal. What the API says in words (next_step, message, warnings) is shown as it is.
 
+import { problemText } from "./textProblem";
+
 export const text = {
   product: "Slipway",
   skip: "Skip to the content",
@@ -16,26 +18,9 @@ export const text = {
   newTab: "opens in a new tab",
   badLink: "this address is not a link that the portal opens",
   notFound: { title: "Page not found", detail: "The portal has no page at this address. Choose one in the menu." },
-  noRole: {
-    title: "No role in the portal",
-    detail: "You are signed in, but you have no role of the platform, so the portal shows you nothing. Operators get their role at the identity provider: ask an administrator, then sign in again. Members of projects use the command slipway.",
-  },
   keys: "Keys: j and k move between the rows of a table.",
 
-  problem: {
-    unknown: "The request failed",
-    unknownDetail: (status: number) => `The server answered with status ${status} and no explanation. Try again; if it happens again, read the server's log.`,
-    noAnswer: "The server does not answer",
-    noAnswerDetail: "Check the network between this browser and Slipway, then try again.",
-    inPortal: "The portal has a fault",
-    notLoaded: "This page of the portal did not load",
-    notLoadedDetail: "The server may have been updated since this tab was opened, or it does not answer. Load the page again.",
-    requestId: "Request id",
-    allowed: "Allowed now",
-    retryAfter: (seconds: number) => `Try again in ${seconds} s.`,
-    existing: "In the way",
-    again: "Try again",
-  },
+  problem: problemText,
 
   live: {
     connecting: "Connecting",
@@ -255,7 +240,7 @@ export const text = {
   spec: {
     title: "Settings", edit: "Edit", save: "Save", saved: "Saved.", create: "Create", json: "All other settings as JSON",
     more: "More settings", moreHelp: "Settings without a field of their own. The API reference names all of them: see Documentation in the menu.", notJson: "This is not JSON",
-    atFields: "Each field says what is wrong with it.", notObject: "Write one object, such as {}.", correct: "Correct the form", twice: (field: string) => `${field} has a field of its own above: set it there, and not here.`,
+    atFields: "Each field says what is wrong with it.", notObject: "Write one object, such as {}.", correct: problemText.correct, twice: (field: string) => `${field} has a field of its own above: set it there, and not here.`,
     byDefault: "by default", deleteHelp: "It can be deleted only while nothing refers to it.",
     stepUpFirst: "To save this you sign in a second time, which leaves the page. Do it before you fill in the form; it then counts for ten minutes.",
   },

@@ -2,7 +2,6 @@
 
 export const billing = {
   amount: "Amount", currency: "Currency", allocation: "Allocation",
-  badAmount: (label: string, digits: number) => `${label}: write a number with at most ${digits} digits after the point, such as ${digits > 0 ? `19.${"9".repeat(digits)}` : "19"}.`,
 
   balance: "Balance", posted: "Posted balance", held: "Held back for allocations", available: "Available", since: "Since", low: "Low at and below", depleted: "Depleted at and below",
   rearm: "A new notice above", grace: "Seconds until the release", released: "Allocations are released at", state: "State",

@@ -1,6 +1,6 @@
 import createClient from "openapi-fetch";
 import type { components, paths } from "./schema";
-import { setServerTime } from "../clock";
+import { setServerTime } from "../serverTime";
 import { isStepUpProblem, ProblemError, toProblem } from "./problem";
 
 /** Schemas are the types of the API's answers. */

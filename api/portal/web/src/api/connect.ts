@@ -1,4 +1,4 @@
-import { setServerTime } from "../clock";
+import { setServerTime } from "../serverTime";
 import { automation } from "../textAutomation";
 import { call, handlers } from "./client";
 import { ProblemError, toProblem } from "./problem";

@@ -1,5 +1,5 @@
 import type { components } from "./schema";
-import { text } from "../text";
+import { problemText } from "../textProblem";
 
 /** Problem is a problem document (RFC 9457) of the API. */
 export type Problem = components["schemas"]["Problem"];
@@ -7,27 +7,27 @@ export type Problem = components["schemas"]["Problem"];
 /** ProblemError is the error of a request that failed. */
 export class ProblemError extends Error {
   constructor(readonly problem: Problem) {
-    super(problem.title ?? text.problem.unknown);
+    super(problem.title ?? problemText.unknown);
   }
 }
 
 /** refuse stops a form that cannot be sent. */
 export function refuse(detail: string): never {
-  throw new ProblemError({ status: 422, title: text.spec.correct, detail });
+  throw new ProblemError({ status: 422, title: problemText.correct, detail });
 }
 
 /** toProblem makes a problem of whatever came instead of an answer. */
 export function toProblem(error: unknown, response: Response | undefined): Problem {
   if (error instanceof ProblemError) return error.problem;
-  if (!response) return { status: 0, title: text.problem.noAnswer, detail: text.problem.noAnswerDetail };
+  if (!response) return { status: 0, title: problemText.noAnswer, detail: problemText.noAnswerDetail };
   if (typeof error === "object" && error !== null && "title" in error) return { status: response.status, ...(error as Problem) };
-  return { status: response.status, title: text.problem.unknown, detail: text.problem.unknownDetail(response.status) };
+  return { status: response.status, title: problemText.unknown, detail: problemText.unknownDetail(response.status) };
 }
 
 /** asProblem returns the problem of anything that was thrown. */
 export function asProblem(error: unknown): Problem {
   if (error instanceof ProblemError) return error.problem;
-  return { status: 0, title: text.problem.inPortal, detail: error instanceof Error ? error.message : String(error) };
+  return { status: 0, title: problemText.inPortal, detail: error instanceof Error ? error.message : String(error) };
 }
 
 /** isStepUpProblem says whether the operator must sign in again before the request. */

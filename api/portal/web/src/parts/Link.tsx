@@ -1,23 +1,7 @@
 import type { ComponentChildren } from "preact";
 import { hrefOf } from "../router";
+import { safeHref } from "../safeHref";
 import { text } from "../text";
-
-/**
- * safeHref returns an address only if it is http, https or a path of this server. What comes from a
- * BMC, a node or another operator must not become a script. Every href goes through here or hrefOf.
- */
-export function safeHref(address: string | undefined): string | undefined {
-  if (!address) return undefined;
-  let url: URL;
-  try {
-    url = new URL(address, window.location.origin);
-  } catch {
-    return undefined;
-  }
-  if (url.protocol !== "http:" && url.protocol !== "https:") return undefined;
-  if (url.username || url.password) return undefined;
-  return url.href;
-}
 
 /** Outside is a link to a page that is not the portal's. Without a safe address it is plain text. */
 export function Outside({ href, children }: { href: string | undefined; children: ComponentChildren }) {

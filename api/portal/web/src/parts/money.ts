@@ -1,5 +1,5 @@
 import { refuse } from "../api/problem";
-import { billing } from "../textBilling";
+import { badAmount } from "../textProblem";
 
 /** money writes minor units as an amount with its currency: 1993 is 19.93 USD. */
 export function money(minor: number | undefined, exponent: number | undefined, currency: string | undefined): string {
@@ -16,7 +16,7 @@ export function minorOf(amount: string | undefined, exponent: number | undefined
   const digits = exponent ?? 0;
   const found = /^(-?)(\d{1,10})(?:\.(\d+))?$/.exec(amount ?? "");
   const fraction = found?.[3] ?? "";
-  if (!found || fraction.length > digits) refuse(billing.badAmount(label, digits));
+  if (!found || fraction.length > digits) refuse(badAmount(label, digits));
   const minor = Number((found[2] ?? "") + fraction.padEnd(digits, "0"));
   return found[1] === "-" && minor !== 0 ? -minor : minor;
 }

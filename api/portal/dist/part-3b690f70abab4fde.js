@@ -1,1 +1,0 @@
-import{L as o,O as n,V as a,b as e,i}from"./part-40a069143dfd5582.js";function g({read:t,title:m,children:p}){let r=o(a,{problem:t.problem,again:()=>{t.again()}});return t.data===void 0?o(e,{children:[o(n,{title:m}),r,t.loading&&o("p",{role:"status",children:i.loading})]}):o(e,{children:[r,p(t.data)]})}export{g as a};
