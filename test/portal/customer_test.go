@@ -78,6 +78,7 @@ func (w *world) orderByKeyboard(t *testing.T, p *browser.Page) string {
 	p.PressOn("link", "Eight H100")
 	p.Find("heading", "Order: Eight H100")
 	p.Find("checkbox", "laptop")
+	p.AwaitText("19.93 USD") // the price, before the order
 	p.Type("Name", "first")
 	p.TabTo("spinbutton", "Release it after (hours)")
 	p.Press("2")
@@ -108,7 +109,9 @@ func (w *world) topUpAndReturn(t *testing.T, p *browser.Page, c *customer) {
 	p.Find("heading", "Balance and top-up")
 	require.Regexp(t, "^/portal/my/projects/"+c.project+`/balance\?page=cs_`, p.Path(), "the payment page leads back")
 	p.AwaitText("25.00 USD are credited to the balance.")
-	p.Await("the credited payment", time.Minute, func() bool { return p.String(`document.querySelector("tbody [data-status=credited]")?.textContent ?? ""`) != "" })
+	p.Await("the credited payment", time.Minute, func() bool {
+		return p.String(`document.querySelector("tbody [data-status=credited]")?.textContent ?? ""`) != ""
+	})
 	p.Picture("credited")
 }
 
@@ -120,7 +123,9 @@ func readStatement(t *testing.T, p *browser.Page, c *customer) {
 	p.Click("link", "Statement")
 	p.Find("heading", "Statement of "+month)
 	p.AwaitText("50.00 USD")
-	p.Await("what the node cost", jobEnd, func() bool { return p.String(`document.querySelector("main tbody")?.innerText.includes("usage") ? "yes" : ""`) != "" })
+	p.Await("what the node cost", jobEnd, func() bool {
+		return p.String(`document.querySelector("main tbody")?.innerText.includes("usage") ? "yes" : ""`) != ""
+	})
 	p.Picture("statement")
 	var ignored bool
 	p.Evaluate(`(() => {
@@ -161,7 +166,10 @@ func (w *world) releaseByKeyboard(p *browser.Page, c *customer) {
 	p.Press("trained")
 	p.Picture("release")
 	p.PressOn("button", "Release the node")
-	p.Await("a release", time.Minute, func() bool { s := shownStatus(p); return s == string(lifecycle.AllocationReleasing) || s == string(lifecycle.AllocationReleased) })
+	p.Await("a release", time.Minute, func() bool {
+		s := shownStatus(p)
+		return s == string(lifecycle.AllocationReleasing) || s == string(lifecycle.AllocationReleased)
+	})
 }
 
 // seesNothing has another customer sign in and open what is the first one's.

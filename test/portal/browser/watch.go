@@ -77,7 +77,8 @@ func (w *watch) isOurs(url string) bool {
 			return true
 		}
 	}
-	return url == "about:blank"
+	// A data URL reaches nobody. The browser loads its own pictures of form fields in this way.
+	return url == "about:blank" || strings.HasPrefix(url, "data:")
 }
 
 // listen begins to watch the page of ctx.

@@ -38,7 +38,7 @@ export function useKeys(id: string) {
 
 /** useCatalogue reads what a project can order. */
 export function useCatalogue(project: string) {
-  return useQuery({ queryKey: ["catalogue", project], refetchInterval: later, queryFn: async () => (await call(() => client.GET("/api/v1/catalogue", { params: { query: { limit: mostRows } } }))).data ?? [] });
+  return useQuery({ queryKey: ["catalogue", project], refetchInterval: later, queryFn: async () => (await call(() => client.GET("/api/v1/catalogue", { params: { query: { limit: mostRows, project_id: project } } }))).data ?? [] });
 }
 
 /** useUsage reads the newest segments of what a project, or one allocation of it, has used. */

@@ -6,7 +6,7 @@ import { Loaded } from "../parts/Loaded";
 import { amountText } from "../parts/Money";
 import { words } from "../parts/Status";
 import type { PageProps } from "../pages";
-import { isFree, ratesOf } from "../prices";
+import { ratesOf, withoutPrice } from "../prices";
 import { projectHref } from "../route";
 
 const availability: Record<string, [string, string]> = {
@@ -21,9 +21,8 @@ export function Available({ of }: { of: string | undefined }) {
 
 /** Price says what a node of an offer costs an hour. */
 function Price({ offer }: { offer: Schemas["CatalogueItem"] }) {
-  if (isFree(offer)) return <>nothing is charged: no price is in force</>;
   const rates = ratesOf(offer);
-  if (rates.length === 0) return <>shown on the page of the allocation, once it is active</>;
+  if (rates.length === 0) return <>{withoutPrice(offer)}</>;
   return <strong>{rates.map((r) => `${amountText(r.rate_minor_per_hour, r)} an hour`).join(", ")}</strong>;
 }
 

@@ -12,7 +12,7 @@ import { SendForm } from "../parts/SendForm";
 import type { Given } from "../parts/SendForm";
 import { tagsOf } from "../parts/tags";
 import type { PageProps } from "../pages";
-import { costOf, ratesOf } from "../prices";
+import { costOf, ratesOf, withoutPrice } from "../prices";
 import { navigate, projectHref } from "../route";
 import { Available, OfferFacts } from "./Catalogue";
 
@@ -82,7 +82,7 @@ function Costs({ project, offer, hours }: { project: string; offer: Schemas["Cat
   const balance = useBalance(project);
   const funds = balance.data;
   const rate = ratesOf(offer).find((r) => !funds?.currency || r.currency === funds.currency);
-  const after = funds && rate && (funds.available_minor ?? 0) - rate.hold_minor;
+  const after = funds && rate && (funds.available_minor ?? 0) - (rate.hold_minor ?? 0);
   return (
     <>
       {rate ? (
@@ -95,7 +95,7 @@ function Costs({ project, offer, hours }: { project: string; offer: Schemas["Cat
           ["Available after the order", funds && after !== undefined && amountText(after, funds)],
         ]} />
       ) : (
-        <Facts facts={[["Price an hour", "shown on the page of the allocation, once it is active"], ["Available now", funds && amountText(funds.available_minor, funds)]]} />
+        <Facts facts={[["Price an hour", withoutPrice(offer)], ["Available now", funds && amountText(funds.available_minor, funds)]]} />
       )}
       {after !== undefined && after < 0 && <Alert color="orange" title="The balance does not suffice"><Anchor href={projectHref(project, "/balance")}>Top up</Anchor> at least {funds && amountText(-after, funds)} before you order.</Alert>}
       <Text size="sm" c="dimmed">Charging begins when you can log in and ends when your access has ended. A node is charged for at least ten minutes.</Text>
