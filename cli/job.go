@@ -226,7 +226,7 @@ func (a *app) jobFields(j client.Job) error {
 }
 
 func (a *app) jobAction(name string, action lifecycle.Action) *cobra.Command {
-	var reason string
+	var reason, resolution string
 	var risk bool
 	var w watchFlags
 	cmd := &cobra.Command{Use: name + " JOB", Short: action.Doc(), Args: cobra.ExactArgs(1)}
@@ -236,6 +236,7 @@ func (a *app) jobAction(name string, action lifecycle.Action) *cobra.Command {
 	cmd.Flags().StringVar(&reason, "reason", "", "why; it stands in the audit log")
 	if action == lifecycle.ActionAdopt {
 		cmd.Flags().BoolVar(&risk, "accept-risk", false, "accept what automation may not; needs --reason")
+		cmd.Flags().StringVar(&resolution, "resolution", "", "of a payment: what becomes of the money, credit, suspense or write_off; needs --reason")
 	}
 	w.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
@@ -243,7 +244,7 @@ func (a *app) jobAction(name string, action lifecycle.Action) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r, err := a.api.ActOnJob(cmd.Context(), id, string(action), client.ActionRequest{Reason: &reason, AcceptRisk: &risk})
+		r, err := a.api.ActOnJob(cmd.Context(), id, string(action), client.ActionRequest{Reason: &reason, AcceptRisk: &risk, Resolution: optional[client.ActionRequestResolution](resolution)})
 		if err != nil {
 			return err
 		}

@@ -99,7 +99,7 @@ func paymentShown() []string {
 
 func (a *app) paymentCommand() *cobra.Command {
 	return group("payment", "Payments: what customers add to their balances through Stripe",
-		a.paymentListCommand(), a.paymentShowCommand(), a.paymentResolveCommand(), a.paymentRefundCommand(),
+		a.paymentListCommand(), a.paymentShowCommand(), a.paymentReconcileCommand(), a.paymentResolveCommand(), a.paymentRefundCommand(),
 		a.paymentDisputeCommand(), a.paymentDifferenceCommand(),
 		listOf(a, "foreign", "List sessions of the same account at Stripe that are not of this installation", list(a.api.ListForeignPayments, nil),
 			"id", "installation", "reference", "amount_minor", "paid", "created_at"),
@@ -153,7 +153,7 @@ func (a *app) paymentShowCommand() *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use: "show [PROJECT] PAYMENT", Short: "Show a payment", Args: cobra.RangeArgs(1, 2),
-		Long: "With a project, one that was asked for in it: it is compared with Stripe first. Without one, any with its refunds and disputes, for operators.",
+		Long: "With a project, one that was asked for in it: one that is not paid yet is compared with Stripe first. Without one, any with its refunds and disputes, for operators.",
 	}
 	reasonFlag(cmd, &reason)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
@@ -182,6 +182,29 @@ func because(c *cobra.Command, reason *string, why string) *cobra.Command {
 	c.Flags().StringVar(reason, "reason", "", why)
 	_ = c.MarkFlagRequired("reason")
 	return c
+}
+
+func (a *app) paymentReconcileCommand() *cobra.Command {
+	var reason string
+	var w watchFlags
+	cmd := &cobra.Command{
+		Use: "reconcile PAYMENT", Short: "Have a payment compared with Stripe, and credited when it is paid", Args: cobra.ExactArgs(1),
+		Long: "It prints the job that does so, a new one or the one that is under way. A parked job takes the actions of slipway job.",
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why; it stands in the audit log")
+	w.add(cmd)
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		r, err := a.api.ReconcilePayment(cmd.Context(), args[0], client.ReconcileRequest{Reason: reason})
+		got, err := client.Value(r, err)
+		if err != nil {
+			return err
+		}
+		if w.on {
+			return a.watchJob(cmd.Context(), got.JobID, w)
+		}
+		return a.showRows(r.Raw, []string{"session_id", "job_id", "status"})
+	})
+	return cmd
 }
 
 func (a *app) paymentResolveCommand() *cobra.Command {

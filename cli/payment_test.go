@@ -1,7 +1,9 @@
 package cli_test
 
 import (
+	"context"
 	"encoding/json"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,7 +12,9 @@ import (
 	"github.com/slipway-cloud/slipway/cli"
 	"github.com/slipway-cloud/slipway/db"
 	paymentsdb "github.com/slipway-cloud/slipway/db/payments"
+	"github.com/slipway-cloud/slipway/internal/poll"
 	stripesim "github.com/slipway-cloud/slipway/sim/stripe"
+	"github.com/slipway-cloud/slipway/test/stripeaccount"
 )
 
 // TestPayments tops up, watches a payment until it is credited, and decides about one that was not.
@@ -42,6 +46,15 @@ func TestPayments(t *testing.T) {
 	read(&p, topUp("one", "25.00")...)
 	require.Contains(t, w.run("", topUp("one", "25.00")...).exits(0).out, p.URL, "the same page")
 	require.NoError(t, w.stripe.Pay(p.Page))
+	working, stop := context.WithCancel(t.Context())
+	var worker sync.WaitGroup
+	defer worker.Wait()
+	defer stop()
+	worker.Go(func() { // what a worker does
+		for poll.Sleep(working, 50*time.Millisecond) == nil {
+			_ = stripeaccount.Jobs(w.pay).Due(working)
+		}
+	})
 	credited := w.run("", topUp("one", "25.00", "--watch", "--interval", "100ms", "--watch-timeout", "2m")...).exits(0)
 	require.Contains(t, credited.out, "credited")
 	require.Contains(t, w.run("", append([]string{"balance", project.ID}, why...)...).exits(0).out, "25.00 USD")
@@ -61,7 +74,7 @@ func TestPayments(t *testing.T) {
 	var third payment
 	read(&third, topUp("three", "35 USD")...)
 	require.NoError(t, w.stripe.PayLater(third.Page))
-	_, err = w.pay.Fulfil(t.Context(), third.ID)
+	_, err = w.pay.Look(t.Context(), third.ID)
 	require.NoError(t, err)
 	require.NoError(t, w.stripe.Settle(third.Page, false))
 	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error { return paymentsdb.StoreAsyncFailed(t.Context(), tx, third.ID) }))
@@ -72,6 +85,7 @@ func TestPayments(t *testing.T) {
 		require.Contains(t, listed, second.ID)
 		require.NotContains(t, listed, p.ID)
 	}
+	require.Contains(t, w.run("", "payment", "reconcile", second.ID, "--reason", "ticket 12").exits(0).out, "job_", "the job that is parked")
 	w.run("", "payment", "resolve", second.ID, "credit").exits(cli.ExitUsage)
 	require.Contains(t, w.run("", "payment", "resolve", second.ID, "forget", "--reason", "x y z").exits(cli.ExitUsage).err, "resolution")
 	require.Contains(t, w.run("", "payment", "resolve", second.ID, "write_off", "--reason", "a cent, ticket 12").exits(0).out, "write_off")

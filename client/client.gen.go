@@ -46,6 +46,13 @@ const (
 	ActionLogStatusSuccess    ActionLogStatus = "success"
 )
 
+// Defines values for ActionRequestResolution.
+const (
+	ActionRequestResolutionCredit   ActionRequestResolution = "credit"
+	ActionRequestResolutionSuspense ActionRequestResolution = "suspense"
+	ActionRequestResolutionWriteOff ActionRequestResolution = "write_off"
+)
+
 // Defines values for AttentionKind.
 const (
 	AttentionKindAccountSetAside         AttentionKind = "account_set_aside"
@@ -882,14 +889,15 @@ type ActionLogStatus string
 
 // ActionMetadata defines model for ActionMetadata.
 type ActionMetadata struct {
-	AgentInfo     AgentInfo `json:"agent_info,omitempty"`
-	CorrelationID string    `json:"correlation_id,omitempty"`
-	IPAddress     string    `json:"ip_address,omitempty"`
-	LastPhase     string    `json:"last_phase,omitempty"`
-	Phases        []string  `json:"phases,omitempty"`
-	ServerID      string    `json:"server_id,omitempty"`
-	SSHExitStatus string    `json:"ssh_exit_status,omitempty"`
-	Zone          string    `json:"zone,omitempty"`
+	AgentInfo     AgentInfo   `json:"agent_info,omitempty"`
+	CorrelationID string      `json:"correlation_id,omitempty"`
+	IPAddress     string      `json:"ip_address,omitempty"`
+	LastPhase     string      `json:"last_phase,omitempty"`
+	Payment       PaymentInfo `json:"payment,omitempty"`
+	Phases        []string    `json:"phases,omitempty"`
+	ServerID      string      `json:"server_id,omitempty"`
+	SSHExitStatus string      `json:"ssh_exit_status,omitempty"`
+	Zone          string      `json:"zone,omitempty"`
 }
 
 // ActionRequest defines model for ActionRequest.
@@ -897,7 +905,13 @@ type ActionRequest struct {
 	// AcceptRisk Only with adopt_observed_state, and with a reason
 	AcceptRisk *bool   `json:"accept_risk,omitempty"`
 	Reason     *string `json:"reason,omitempty"`
+
+	// Resolution Only with adopt_observed_state of a payment_reconcile job, and with a reason: what becomes of the money that Stripe has received
+	Resolution *ActionRequestResolution `json:"resolution,omitempty"`
 }
+
+// ActionRequestResolution Only with adopt_observed_state of a payment_reconcile job, and with a reason: what becomes of the money that Stripe has received
+type ActionRequestResolution string
 
 // Adjustment defines model for Adjustment.
 type Adjustment struct {
@@ -3511,6 +3525,24 @@ type PaymentDispute struct {
 // PaymentDisputeState defines model for PaymentDispute.State.
 type PaymentDisputeState string
 
+// PaymentInfo defines model for PaymentInfo.
+type PaymentInfo struct {
+	Currency      string `json:"currency,omitempty"`
+	ReceivedMinor int64  `json:"received_minor,omitempty"`
+	SessionID     string `json:"session_id,omitempty"`
+	Status        string `json:"status,omitempty"`
+}
+
+// PaymentJob defines model for PaymentJob.
+type PaymentJob struct {
+	// JobID job_...
+	JobID string `json:"job_id,omitempty"`
+
+	// SessionID pay_...
+	SessionID string `json:"session_id,omitempty"`
+	Status    string `json:"status,omitempty"`
+}
+
 // PaymentRefund defines model for PaymentRefund.
 type PaymentRefund struct {
 	AmountMinor int64     `json:"amount_minor,omitempty"`
@@ -4196,6 +4228,12 @@ type Rate struct {
 type ReasonRequest struct {
 	// Reason The owners of the project see it
 	Reason string `json:"reason"`
+}
+
+// ReconcileRequest defines model for ReconcileRequest.
+type ReconcileRequest struct {
+	// Reason It stands in the audit log
+	Reason string `json:"reason,omitempty"`
 }
 
 // RefundRequest defines model for RefundRequest.
@@ -6357,6 +6395,11 @@ func (c *Client) ListAccountPayments(ctx context.Context, params *ListAccountPay
 // GetAccountPayment is GET /api/v1/admin/payments/sessions/{payment_id}: Read a payment with its refunds and disputes.
 func (c *Client) GetAccountPayment(ctx context.Context, paymentID string, options ...Option) (Answer[PaymentDetail], error) {
 	return ask[PaymentDetail](ctx, c, call{"GET", "/api/v1/admin/payments/sessions/%s", []string{paymentID}, nil, nil, options})
+}
+
+// ReconcilePayment is POST /api/v1/admin/payments/sessions/{payment_id}/reconcile: Have a payment compared with Stripe, and credited when it is paid.
+func (c *Client) ReconcilePayment(ctx context.Context, paymentID string, body ReconcileRequest, options ...Option) (Answer[PaymentJob], error) {
+	return ask[PaymentJob](ctx, c, call{"POST", "/api/v1/admin/payments/sessions/%s/reconcile", []string{paymentID}, nil, body, options})
 }
 
 // CreateRefund is POST /api/v1/admin/payments/sessions/{payment_id}/refunds: Return a part of a credited payment to the payer.

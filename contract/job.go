@@ -38,6 +38,8 @@ const (
 	// KindInstanceCreate makes an instance at a cloud provider, KindInstanceTerminate deletes it.
 	KindInstanceCreate    JobKind = "instance_create"
 	KindInstanceTerminate JobKind = "instance_terminate"
+	// KindPaymentReconcile credits what was paid for a payment session.
+	KindPaymentReconcile JobKind = "payment_reconcile"
 )
 
 // SignalNodeFree tells the job of a request that waits that a node became free.
@@ -92,6 +94,9 @@ type ActionRequest struct {
 	// AcceptRisk lets adopt_observed_state accept what automation may not;
 	// it needs a reason.
 	AcceptRisk bool `json:"accept_risk,omitempty"`
+	// Resolution says what becomes of the money when adopt_observed_state takes what the payment
+	// provider shows of a payment: credit, suspense or write_off. Other jobs take none.
+	Resolution lifecycle.Resolution `json:"resolution,omitempty"`
 	// Proof shows that the API has accepted the action from the actor.
 	Proof *ActionProof `json:"proof,omitempty"`
 }
@@ -143,10 +148,11 @@ type ActionEntry struct {
 	Via     string           `json:"via"` // update, signal, temporal_cancel
 	Effect  lifecycle.Effect `json:"effect"`
 	Refused string           `json:"refused,omitempty"`
-	// Customer, AcceptRisk and Proof are those of the request.
-	Customer   bool         `json:"customer,omitempty"`
-	AcceptRisk bool         `json:"accept_risk,omitempty"`
-	Proof      *ActionProof `json:"proof,omitempty"`
+	// Customer, AcceptRisk, Resolution and Proof are those of the request.
+	Customer   bool                 `json:"customer,omitempty"`
+	AcceptRisk bool                 `json:"accept_risk,omitempty"`
+	Resolution lifecycle.Resolution `json:"resolution,omitempty"`
+	Proof      *ActionProof         `json:"proof,omitempty"`
 	// Seen says that the run has stored an action with the same proof before, so this one is a
 	// copy.
 	Seen bool `json:"seen,omitempty"`

@@ -20,6 +20,9 @@ type Kind struct {
 	// Plan returns the workflow that says what the job would do now, its id and its input. It is
 	// nil for a kind without plans.
 	Plan func(PlanRequest) (workflow, id string, input any)
+	// Routine says that there are so many jobs of the kind that a list of all jobs leaves them out,
+	// but for those that wait for an operator. A list of the kind has them all.
+	Routine bool
 	// Refuses returns why the kind refuses an action that the matrix allows, "" where it takes the
 	// action. It is nil for a kind that takes all.
 	Refuses func(a lifecycle.Action, f SubjectFacts) string
@@ -47,6 +50,7 @@ var Kinds = []Kind{
 	{Kind: KindMachineRun, Workflow: "MachineRun", Subject: SubjectRun, Refuses: refusalOfRun},
 	{Kind: KindInstanceCreate, Workflow: "InstanceCreate", Stages: lifecycle.InstanceCreateStages(), Subject: SubjectInstance, Refuses: refusalOfCreate},
 	{Kind: KindInstanceTerminate, Workflow: "InstanceTerminate", Stages: lifecycle.InstanceTerminateStages(), Subject: SubjectInstance, Refuses: refusalOfTerminate},
+	{Kind: KindPaymentReconcile, Workflow: "PaymentReconcile", Stages: lifecycle.PaymentReconcileStages(), Subject: SubjectPayment, Routine: true, Refuses: refusalOfPayment},
 }
 
 // KindOf returns the row of a kind, and whether there is one.
@@ -63,6 +67,17 @@ func JobKinds() []JobKind {
 	out := make([]JobKind, 0, len(Kinds))
 	for _, row := range Kinds {
 		out = append(out, row.Kind)
+	}
+	return out
+}
+
+// RoutineKinds returns the names of the kinds whose jobs a list of all jobs leaves out.
+func RoutineKinds() []string {
+	var out []string
+	for _, row := range Kinds {
+		if row.Routine {
+			out = append(out, string(row.Kind))
+		}
 	}
 	return out
 }

@@ -41,7 +41,9 @@ func (p ActionProof) Message(jobID string, e ActionEntry) ([]byte, error) {
 		Nonce      string           `json:"nonce"`
 		Expires    int64            `json:"expires"`
 		Customer   bool             `json:"customer,omitempty"`
-	}{jobID, e.Action, e.Actor, e.Reason, e.AcceptRisk, p.Nonce, p.ExpiresAt.Unix(), e.Customer})
+
+		Resolution lifecycle.Resolution `json:"resolution,omitempty"`
+	}{jobID, e.Action, e.Actor, e.Reason, e.AcceptRisk, p.Nonce, p.ExpiresAt.Unix(), e.Customer, e.Resolution})
 	return append([]byte("slipway-action/1\n"), signed...), err
 }
 
@@ -53,7 +55,7 @@ func (r ActionRequest) Fit() ActionRequest {
 
 // Entry returns the part of an audit row that the request determines.
 func (r ActionRequest) Entry(a lifecycle.Action) ActionEntry {
-	return ActionEntry{Action: a, Actor: r.Actor, Reason: r.Reason, Customer: r.Customer, AcceptRisk: r.AcceptRisk, Proof: r.Proof}
+	return ActionEntry{Action: a, Actor: r.Actor, Reason: r.Reason, Customer: r.Customer, AcceptRisk: r.AcceptRisk, Resolution: r.Resolution, Proof: r.Proof}
 }
 
 // fitText makes a text from outside fit for an audit row.

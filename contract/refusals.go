@@ -132,3 +132,13 @@ func refusalOfTerminate(a lifecycle.Action, f SubjectFacts) string {
 	}
 	return ""
 }
+
+// refusalOfPayment: what a payment has booked stays booked, so nothing is undone before a retry.
+func refusalOfPayment(a lifecycle.Action, _ SubjectFacts) string {
+	switch a {
+	case lifecycle.ActionRestartClean:
+		return "what is booked of a payment is never undone; rerun the job, which reads the payment again"
+	case lifecycle.ActionRetryStage, lifecycle.ActionResume, lifecycle.ActionRerun, lifecycle.ActionCancel, lifecycle.ActionAdopt, lifecycle.ActionMarkManual:
+	}
+	return ""
+}

@@ -15,6 +15,7 @@ const (
 	SubjectAllocation SubjectKind = "allocation"
 	SubjectInstance   SubjectKind = "instance"
 	SubjectRun        SubjectKind = "run"
+	SubjectPayment    SubjectKind = "payment"
 )
 
 // Move asks a subject for a change in the transaction of a projection. Only the subject reads Data.

@@ -165,8 +165,9 @@ func (s statements) JobStages(ctx context.Context, jobID string) ([]lifecycle.St
 // JobFilter narrows a list; empty fields match all.
 type JobFilter struct {
 	Kind, Status, NodeID, SiteID, BatchID, BMCID string
-	ResourceKind, ResourceID                     string // both, or none
-	NeedsHuman                                   *bool  // parked, or not
+	ResourceKind, ResourceID                     string   // both, or none
+	NeedsHuman                                   *bool    // parked, or not
+	RoutineKinds                                 []string // jobs of these kinds are left out unless they are parked
 	IDs                                          []string
 }
 
@@ -226,7 +227,7 @@ func (s statements) ListJobs(ctx context.Context, f JobFilter, after string, lim
 	status, gaveUp := f.storedStatus()
 	rows, err := s.q.ListJobs(ctx, gen.ListJobsParams{
 		After: after, Kind: f.Kind, Status: status, GaveUp: gaveUp, NodeID: f.NodeID, SiteID: f.SiteID, BatchID: f.BatchID, BMCID: f.BMCID, ResourceKind: f.ResourceKind, ResourceID: f.ResourceID, NeedsHuman: f.NeedsHuman,
-		Ids: EmptyIfNil(f.IDs), MaxRows: PageLimit(limit),
+		Ids: EmptyIfNil(f.IDs), RoutineKinds: EmptyIfNil(f.RoutineKinds), MaxRows: PageLimit(limit),
 	})
 	return rows, MapError("list jobs", err)
 }

@@ -42,6 +42,16 @@ type ActionMetadata struct {
 	LastPhase     string     `json:"last_phase,omitempty"`
 	SSHExitStatus string     `json:"ssh_exit_status,omitempty"`
 	AgentInfo     *AgentInfo `json:"agent_info,omitempty"`
+	// Payment is what was received for a payment session.
+	Payment *PaymentInfo `json:"payment,omitempty"`
+}
+
+// PaymentInfo is what the payment provider has received for a payment session, in minor units.
+type PaymentInfo struct {
+	SessionID     string `json:"session_id,omitempty"`
+	Status        string `json:"status,omitempty"`
+	ReceivedMinor int64  `json:"received_minor,omitempty"`
+	Currency      string `json:"currency,omitempty"`
 }
 
 // With returns the metadata with what more is known now. An empty field of more leaves the field.
@@ -53,6 +63,7 @@ func (m ActionMetadata) With(more ActionMetadata) ActionMetadata {
 	m.LastPhase = cmp.Or(more.LastPhase, m.LastPhase)
 	m.SSHExitStatus = cmp.Or(more.SSHExitStatus, m.SSHExitStatus)
 	m.AgentInfo = cmp.Or(more.AgentInfo, m.AgentInfo)
+	m.Payment = cmp.Or(more.Payment, m.Payment)
 	if len(more.Phases) > 0 {
 		m.Phases = more.Phases
 	}

@@ -57,6 +57,7 @@ const (
 	FailPaymentMismatch       FailureClass = "payment_mismatch"
 	FailPaymentsUnavailable   FailureClass = "payments_unavailable"
 	FailPaymentsRejected      FailureClass = "payments_rejected"
+	FailPaymentCredit         FailureClass = "payment_credit_failed"
 	FailSecretUnavailable     FailureClass = "secret_unavailable"
 	FailConfiguration         FailureClass = "configuration_invalid"
 	FailStageDeadline         FailureClass = "stage_deadline_exceeded"
@@ -137,9 +138,10 @@ var failures = []FailureInfo{
 	{Class: FailCloudUnavailable, AutoAttempts: 10, Recommended: ActionRetryStage, Next: "The provider does not answer as it should; check its status page and the network, then retry the stage."},
 	{Class: FailCloudRejected, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The provider refused the request; fix the cause it names (key, project, type or image), then retry the stage."},
 	{Class: FailCloudUncertain, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "It is not known whether the provider made the server; look for its tag in the provider's console, then retry the stage: it looks again before it creates."},
-	{Class: FailPaymentMismatch, Manual: true, AutoAttempts: 1, Recommended: ActionMarkManual, Next: "The amounts differ; resolve the payment session by hand."},
+	{Class: FailPaymentMismatch, Manual: true, AutoAttempts: 1, Recommended: ActionAdopt, Next: "What was paid is not what was asked for; compare it with Stripe's dashboard, then adopt it with the resolution credit, suspense or write_off."},
 	{Class: FailPaymentsUnavailable, AutoAttempts: 10, Recommended: ActionRetryStage, Next: "The payment provider does not answer as it should; check its status page and the network, then retry the stage: a request is repeated with its key, so nothing is paid twice."},
 	{Class: FailPaymentsRejected, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The payment provider refused the request; fix the cause it names, then retry the stage."},
+	{Class: FailPaymentCredit, AutoAttempts: 10, Recommended: ActionRetryStage, Next: "The payment arrived and the ledger did not take its credit; fix what the message names, then retry the stage: a payment is credited once."},
 	{Class: FailSecretUnavailable, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "A secret that the site or profile refers to cannot be read; store it under that reference, then retry the stage."},
 	{Class: FailConfiguration, Manual: true, AutoAttempts: 1, Recommended: ActionRerun, Next: "The site, profile or SKU is not usable as it stands; correct what the message names, then rerun: they are read again."},
 	{Class: FailStageDeadline, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The stage did not end before its deadline; look at the last observed state, then retry the stage."},

@@ -10,6 +10,7 @@ func observedStages() []string {
 		StageUpdateMAASPower, StageUpdateAgent, StageWaitAgentVersion,
 		StageForceRelease, StageDrainNode, StageCleanupStorage, StageScrubGPU, StageValidateClean, StageReleaseMAAS, StagePowerOffMAAS,
 		StageRemoveNode, StageRemoveMAAS, StageBootEraser, StagePowerOff, StageReplaceHardware, StageBootHardware,
+		StageMatchAmount, StagePostCredit,
 	}
 }
 

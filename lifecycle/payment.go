@@ -26,11 +26,15 @@ var (
 	}
 	PaymentFail = Transition[PaymentStatus]{
 		Name: "fail", From: []PaymentStatus{PaymentCheckoutCompleted}, To: PaymentFailedReconcile,
-		Owners: []Owner{OwnerSystem, OwnerCustomer, OwnerAdmin}, Doc: "what was paid differs from what was asked for, or the credit failed as often as the setting allows",
+		Owners: []Owner{OwnerSystem, OwnerCustomer, OwnerAdmin, OwnerJob}, Doc: "its job is parked or was cancelled: what was paid differs from what was asked for, or could not be credited",
+	}
+	PaymentRetry = Transition[PaymentStatus]{
+		Name: "retry", From: []PaymentStatus{PaymentFailedReconcile}, To: PaymentCheckoutCompleted,
+		Owners: []Owner{OwnerAdmin, OwnerJob}, Doc: "an operator has a payment reconciled again that is booked nowhere yet",
 	}
 	PaymentResolve = Transition[PaymentStatus]{
 		Name: "resolve", From: []PaymentStatus{PaymentFailedReconcile}, To: PaymentCredited,
-		Owners: []Owner{OwnerAdmin}, Doc: "an operator decided that what was paid is credited",
+		Owners: []Owner{OwnerAdmin, OwnerEngine}, Doc: "an operator decided that what was paid is credited",
 	}
 	PaymentExpire = Transition[PaymentStatus]{
 		Name: "expire", From: []PaymentStatus{PaymentInitiated}, To: PaymentExpired,
@@ -49,7 +53,20 @@ var Payment = Machine[PaymentStatus]{
 		{State: PaymentFailedReconcile, Doc: "money came that could not be credited; it requires operator action"},
 		{State: PaymentExpired, Doc: "nothing was paid in time; a payment that is found later is credited all the same"},
 	},
-	Transitions: []Transition[PaymentStatus]{PaymentComplete, PaymentCredit, PaymentFail, PaymentResolve, PaymentExpire},
+	Transitions: []Transition[PaymentStatus]{PaymentComplete, PaymentCredit, PaymentFail, PaymentRetry, PaymentResolve, PaymentExpire},
+}
+
+// The stages of a job that reconciles a payment session.
+const (
+	StageReadSession = "read_session"
+	StageMatchAmount = "match_amount"
+	StagePostCredit  = "post_credit"
+	StageConfirm     = "confirm"
+)
+
+// PaymentReconcileStages lists the stages of a job that reconciles a payment session, in order.
+func PaymentReconcileStages() []string {
+	return []string{StageReadSession, StageMatchAmount, StagePostCredit, StageConfirm}
 }
 
 // The values of the payment status of a session.
@@ -78,8 +95,16 @@ const (
 	ResolveWriteOff Resolution = "write_off"
 )
 
-// Resolutions lists all resolutions.
+// Resolutions lists all resolutions of a payment session.
 var Resolutions = []Resolution{ResolveCredit, ResolveRefund, ResolveWriteOff}
+
+// ResolveSuspense is no resolution of a session: an operator who adopts what the payment provider
+// shows has it booked to suspense by this, and the session still needs a resolution.
+const ResolveSuspense Resolution = "suspense"
+
+// AdoptResolutions lists what an operator may decide about the money of a payment when the operator
+// adopts what the payment provider shows.
+var AdoptResolutions = []Resolution{ResolveCredit, ResolveSuspense, ResolveWriteOff}
 
 // RefundState is the state of a refund.
 type RefundState string

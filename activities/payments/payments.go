@@ -1,16 +1,19 @@
-// Package payments compares payments with the payment provider, once a minute: it processes events,
-// looks at what is due, and compares totals. Every part reads the current state and may be
-// repeated.
+// Package payments has the activities of payments: the stages of the job that reconciles a payment
+// session, and the parts of the pass that finds what is due once a minute and starts those jobs.
+// Every activity reads the current state and may be repeated.
 package payments
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/contract"
 	paymentsdb "github.com/slipway-cloud/slipway/db/payments"
+	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/loops/paymentsync"
 )
 
@@ -18,6 +21,9 @@ import (
 type Activities struct {
 	Sync *paymentsync.Syncer
 	Log  *slog.Logger
+	// Ask sends an action to a job, in the name of the system. key makes a repetition the same
+	// request.
+	Ask func(ctx context.Context, kind contract.JobKind, jobID string, action lifecycle.Action, reason, key string) error
 }
 
 // Plan is what a pass has to do. Off says that there is no account at the payment provider.
@@ -52,11 +58,26 @@ func (a *Activities) ProcessPaymentEvents(ctx context.Context) (int, error) {
 	return n, a.failed(ctx, "events were not processed", err)
 }
 
-// SyncPayments compares the sessions, refunds and disputes that are due, and returns how many it
-// has.
+// settledBatch bounds how many parked jobs of settled sessions one pass asks.
+const settledBatch = 200
+
+// SyncPayments compares the sessions, refunds and disputes that are due, starts the jobs of
+// sessions that are paid, and has parked jobs end whose sessions were settled meanwhile. It returns
+// how many it has compared.
 func (a *Activities) SyncPayments(ctx context.Context) (int, error) {
 	n, err := a.Sync.SyncDue(ctx)
+	err = errors.Join(err, a.endSettledJobs(ctx))
 	return n, a.failed(ctx, "sessions, refunds or disputes were not compared", err)
+}
+
+// endSettledJobs asks the parked jobs of settled sessions to try their stage again, which then
+// finds that nothing is left to do.
+func (a *Activities) endSettledJobs(ctx context.Context) error {
+	jobs, err := paymentsdb.ListSettledJobs(ctx, a.Sync.Store, settledBatch)
+	for _, j := range jobs {
+		err = errors.Join(err, a.Ask(ctx, contract.JobKind(j.Kind), j.ID, lifecycle.ActionRetryStage, "the payment session is settled", fmt.Sprintf("settled-%s-%d", j.ID, j.Seq)))
+	}
+	return err
 }
 
 // ListPaymentEvents stores the events that no webhook was accepted for, and returns how many were

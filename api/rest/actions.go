@@ -23,6 +23,8 @@ type ActionRequest struct {
 	Reason string `json:"reason,omitempty" maxLength:"2000"`
 	// AcceptRisk lets adopt_observed_state accept what automation may not.
 	AcceptRisk bool `json:"accept_risk,omitempty" doc:"Only with adopt_observed_state, and with a reason"`
+	// Resolution says what becomes of the money of a payment.
+	Resolution string `json:"resolution,omitempty" maxLength:"20" enum:"credit,suspense,write_off" doc:"Only with adopt_observed_state of a payment_reconcile job, and with a reason: what becomes of the money that Stripe has received"`
 }
 
 // ActionAnswer is what an accepted action does.
@@ -67,6 +69,9 @@ func (s *server) act(ctx context.Context, in *actionInput, kind contract.JobKind
 	}
 	if ask.AcceptRisk && (action != lifecycle.ActionAdopt || strings.TrimSpace(ask.Reason) == "") {
 		return nil, problem.NewInvalid(problem.Field{Location: "body.accept_risk", Message: "is for adopt_observed_state (slipway job adopt --accept-risk) only, and needs a reason"})
+	}
+	if ask.Resolution != "" && (action != lifecycle.ActionAdopt || strings.TrimSpace(ask.Reason) == "") {
+		return nil, problem.NewInvalid(problem.Field{Location: "body.resolution", Message: "is for adopt_observed_state (slipway job adopt --resolution) only, and needs a reason"})
 	}
 	key, err := in.Optional()
 	if err != nil {

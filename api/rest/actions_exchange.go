@@ -121,7 +121,7 @@ func (x *exchange) update(ctx context.Context) (*decided, error) {
 func (x *exchange) request(ctx context.Context) (contract.ActionRequest, error) {
 	who := op.PrincipalOf(ctx).ID
 	customer := op.ActorOf(ctx).Owner == lifecycle.OwnerCustomer
-	ask, err := x.signed(ctx, contract.ActionRequest{Actor: who, Customer: customer, Reason: x.ask.Reason, AcceptRisk: x.ask.AcceptRisk}.Fit())
+	ask, err := x.signed(ctx, contract.ActionRequest{Actor: who, Customer: customer, Reason: x.ask.Reason, AcceptRisk: x.ask.AcceptRisk, Resolution: lifecycle.Resolution(x.ask.Resolution)}.Fit())
 	ask.IdempotencyKey = x.once
 	if x.key != "" {
 		// One principal's key is not another's.
@@ -136,7 +136,7 @@ func (x *exchange) request(ctx context.Context) (contract.ActionRequest, error) 
 // from cancelling a job.
 func (x *exchange) signed(ctx context.Context, ask contract.ActionRequest) (contract.ActionRequest, error) {
 	proof, err := x.s.signer.SignAction(ctx, x.job.ID, ask.Entry(x.action))
-	if err != nil && ask.AcceptRisk {
+	if err != nil && (ask.AcceptRisk || ask.Resolution != "") {
 		return ask, fmt.Errorf("sign the action: %w", err)
 	}
 	if err != nil {

@@ -180,7 +180,8 @@ func (q JobQuery) filter() db.JobFilter {
 
 func (s *server) registerJobs() {
 	tags := []string{"jobs"}
-	op.Add(s.api, huma.Operation{OperationID: "list-jobs", Method: http.MethodGet, Path: "/admin/jobs", Tags: tags, Summary: "List jobs of every kind, newest first"}, s.listJobs)
+	op.Add(s.api, huma.Operation{OperationID: "list-jobs", Method: http.MethodGet, Path: "/admin/jobs", Tags: tags, Summary: "List jobs of every kind, newest first",
+		Description: "Jobs of payments are so many that they are listed only while they wait for an operator; kind=payment_reconcile lists them all."}, s.listJobs)
 	s.registerJob("job", "a job of any kind", "")
 	s.registerActionLogs(tags)
 }
@@ -220,6 +221,9 @@ func (s *server) listJobs(ctx context.Context, in *struct {
 	}
 	f := in.filter()
 	f.Kind, f.IDs = in.Kind, in.IDs
+	if f.Kind == "" && len(f.IDs) == 0 && f.BatchID == "" {
+		f.RoutineKinds = contract.RoutineKinds()
+	}
 	return s.jobs(ctx, in.Page, f)
 }
 

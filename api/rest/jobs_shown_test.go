@@ -67,3 +67,25 @@ func TestJobs_ListNoRefusedAction(t *testing.T) {
 		require.Contains(t, got.AllowedActions, lifecycle.ActionRetryStage, kind.Kind)
 	}
 }
+
+// TestJobs_RoutineKindsDoNotHideOthers: the list of all jobs has those of payments only while they
+// wait for an operator; the list of the kind has them all.
+func TestJobs_RoutineKindsDoNotHideOthers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ended := dbtest.Job(t, w.store, dbtest.JobStatus(lifecycle.JobCompleted), dbtest.Kind(string(contract.KindPaymentReconcile)))
+	parked := dbtest.Job(t, w.store, dbtest.JobStatus(lifecycle.JobFailedManual), dbtest.Kind(string(contract.KindPaymentReconcile)))
+	other := dbtest.Job(t, w.store, dbtest.JobStatus(lifecycle.JobCompleted))
+	for query, want := range map[string][]string{
+		"": {other.ID, parked.ID}, "?kind=payment_reconcile": {parked.ID, ended.ID}, "?status=completed": {other.ID}, "?needs_human=true": {parked.ID},
+		"?ids=" + ended.ID: {ended.ID},
+	} {
+		var list struct{ Data []rest.Job }
+		w.do("GET", "/api/v1/admin/jobs"+query, nil).want(http.StatusOK).into(&list)
+		var got []string
+		for _, j := range list.Data {
+			got = append(got, j.ID)
+		}
+		require.ElementsMatch(t, want, got, query)
+	}
+}

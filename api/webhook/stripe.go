@@ -1,6 +1,6 @@
 // Package webhook receives what the payment provider tells by webhooks. No user is behind them: the
-// signature is the only proof, and it proves no payment. An event is stored as it came; a pass that
-// asks the payment provider decides later what follows.
+// signature is the only proof, and it proves no payment. An event is stored as it came, with the
+// job that it starts; the job asks the payment provider.
 package webhook
 
 import (
@@ -109,8 +109,8 @@ func bodySize(r *http.Request) int64 {
 	return r.ContentLength
 }
 
-// store stores an event in a transaction of its own, and nothing else. An event that is known stays
-// as it is.
+// store stores an event, and the job of the payment that it names, in a transaction of its own. An
+// event that is known stays as it is.
 func (h *receiver) store(ctx context.Context, d stripe.Delivery) error {
 	if err := h.writers.Acquire(ctx, 1); err != nil {
 		return err

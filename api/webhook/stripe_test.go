@@ -21,9 +21,11 @@ import (
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/ratelimit"
 	"github.com/slipway-cloud/slipway/api/webhook"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	paymentsdb "github.com/slipway-cloud/slipway/db/payments"
+	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/stripe"
 	"github.com/slipway-cloud/slipway/test/runenv"
@@ -338,4 +340,50 @@ func FuzzWebhook(f *testing.F) {
 			require.Equal(t, before, e.stored())
 		}
 	})
+}
+
+// TestWebhook_StartsOneJob: the transaction that stores an event of a page that was finished starts
+// the job of its session, whichever of several webhooks comes first; an event of no session of ours
+// and a repeated one start none.
+func TestWebhook_StartsOneJob(t *testing.T) {
+	t.Parallel()
+	e := newEndpoint(t, newSecret)
+	project := dbtest.Project(t, e.store)
+	require.NoError(t, e.store.Tx(t.Context(), func(tx *db.Tx) error {
+		s, err := paymentsdb.Create(t.Context(), tx, paymentsdb.New{
+			ID: "pay_1", BillingAccountID: project.BillingAccountID, ProjectID: project.ID, RequestedBy: "oidc:ada", Key: "k", RequestHash: []byte("h"), AmountMinor: 2500,
+			Currency: "USD", ExpiresAt: time.Now().Add(time.Hour), NextLook: time.Now().Add(time.Hour), Actor: db.Actor{Owner: lifecycle.OwnerCustomer, ID: "oidc:ada"},
+		})
+		if err != nil {
+			return err
+		}
+		return paymentsdb.StorePage(t.Context(), tx, s.ID, "cs_test_a1", "https://pay.example", time.Now().Add(time.Hour))
+	}))
+	send := func(body string) {
+		t.Helper()
+		require.Equal(t, http.StatusOK, e.send(strings.NewReader(body), sign(newSecret, body, time.Now())).Code)
+	}
+	send(strings.ReplaceAll(event("evt_other", ""), "cs_test_a1", "cs_test_b1"))
+	send(strings.ReplaceAll(event("evt_expired", ""), "checkout.session.completed", "checkout.session.expired"))
+	require.Equal(t, map[paymentsdb.EventState]int64{paymentsdb.EventPending: 2}, e.stored())
+	first := event("evt_1", "")
+	var group sync.WaitGroup
+	for i := range 8 {
+		group.Go(func() {
+			body := first
+			if i%2 == 0 {
+				body = event(fmt.Sprintf("evt_again_%d", i), "")
+			}
+			send(body)
+		})
+	}
+	group.Wait()
+	jobs, err := e.store.ListJobs(t.Context(), db.JobFilter{ResourceKind: paymentsdb.Resource, ResourceID: "pay_1"}, "", 10)
+	require.NoError(t, err)
+	require.Len(t, jobs, 1)
+	require.Equal(t, string(contract.KindPaymentReconcile), jobs[0].Kind)
+	starts, err := e.store.ClaimOutbox(t.Context(), "relay", 10, time.Minute)
+	require.NoError(t, err)
+	require.Len(t, starts, 1)
+	require.Equal(t, map[paymentsdb.EventState]int64{paymentsdb.EventPending: 6, paymentsdb.EventProcessed: 1}, e.stored(), "a pass looks at those that found a live job")
 }

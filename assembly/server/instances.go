@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	instanceact "github.com/slipway-cloud/slipway/activities/instance"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	instancedb "github.com/slipway-cloud/slipway/db/instance"
 	instanceintent "github.com/slipway-cloud/slipway/intent/instance"
@@ -61,10 +62,10 @@ func (a *App) instanceActivities() *instanceact.Activities {
 		Store:  a.Store, Secrets: a.Secrets, Log: a.Log, Open: a.openCloud, HeartbeatURL: a.Config.Agent.PublicURL, CAPEM: string(a.CA.CertPEM()),
 		ArchiveAfter: a.Config.Instance.ArchiveAfter,
 		Resume: func(ctx context.Context, i instancedb.Instance) error {
-			return jobs.AskInstance(ctx, i.JobID, lifecycle.ActionResume, "a heartbeat came after the timeout", fmt.Sprintf("recover-%s-%d", i.ID, i.Recoveries))
+			return jobs.Ask(ctx, contract.KindInstanceCreate, i.JobID, lifecycle.ActionResume, "a heartbeat came after the timeout", fmt.Sprintf("recover-%s-%d", i.ID, i.Recoveries))
 		},
 		Cancel: func(ctx context.Context, job db.Job) error {
-			return jobs.AskInstance(ctx, job.ID, lifecycle.ActionCancel, "the instance is to be terminated", "terminate-"+job.ID)
+			return jobs.Ask(ctx, contract.KindInstanceCreate, job.ID, lifecycle.ActionCancel, "the instance is to be terminated", "terminate-"+job.ID)
 		},
 	}
 	if a.TuneInstances != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/ratelimit"
 	"github.com/slipway-cloud/slipway/intent/payments"
 	"github.com/slipway-cloud/slipway/internal/config"
+	"github.com/slipway-cloud/slipway/internal/temporalx"
 	"github.com/slipway-cloud/slipway/loops/paymentsync"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/stripe"
@@ -79,7 +80,8 @@ func (a *App) Payments() *paymentsync.Syncer {
 	return &paymentsync.Syncer{Store: a.Store, Connect: client.get, Policy: PaymentPolicy(a.Config), Log: a.Log, MayAsk: mayAsk(time.Now)}
 }
 
-// paymentActivities compare payments with the payment provider.
+// paymentActivities reconcile payments, and compare them with the payment provider.
 func (a *App) paymentActivities() *paymentsact.Activities {
-	return &paymentsact.Activities{Sync: a.Payments(), Log: a.Log}
+	jobs := temporalx.Jobs{Client: a.Temporal, TaskQueue: a.Config.Temporal.TaskQueue}
+	return &paymentsact.Activities{Sync: a.Payments(), Log: a.Log, Ask: jobs.Ask}
 }

@@ -43,6 +43,7 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/instance"
 	"github.com/slipway-cloud/slipway/workflows/machinerun"
 	"github.com/slipway-cloud/slipway/workflows/onboarding"
+	"github.com/slipway-cloud/slipway/workflows/paymentjob"
 )
 
 // RegisterWorkflows registers every workflow under its explicit name, pinned to the build that
@@ -70,6 +71,7 @@ func jobWorkflows() map[contract.JobKind]any {
 		contract.KindAgentReissue: agentjob.Reissue, contract.KindAgentUpdate: agentjob.Update,
 		contract.KindAllocationProvision: allocation.Provision, contract.KindAllocationRelease: allocation.Release, contract.KindAllocationKeys: allocation.Keys,
 		contract.KindMachineRun: machinerun.Run, contract.KindInstanceCreate: instance.Create, contract.KindInstanceTerminate: instance.Terminate,
+		contract.KindPaymentReconcile: paymentjob.Reconcile,
 	}
 }
 
@@ -186,9 +188,6 @@ func (a *App) RunWorker(ctx context.Context, extra ...interceptor.WorkerIntercep
 	var rest sync.WaitGroup
 	rest.Go(func() { deliverer.Run(ctx) })
 	rest.Go(func() { a.maintain(ctx, opts) })
-	if a.Config.Payment.Enabled() {
-		rest.Go(func() { a.Payments().Run(ctx) })
-	}
 	rest.Go(func() { a.Campaigns().Run(ctx) })
 	rest.Go(func() { a.MachineProbes().Run(ctx) })
 	if a.clusters != nil || a.Config.Machine.Simulated {

@@ -49,7 +49,7 @@ func (o *operator) topUp(ctx context.Context, out io.Writer) error {
 			return err
 		}
 	}
-	fmt.Fprintln(out, "\nOf a second payment another amount comes than was asked for. It is not credited, and an operator decides about it:")
+	fmt.Fprintln(out, "\nOf a second payment another amount comes than was asked for. It is not credited: its job is parked, and an operator takes what Stripe shows as the truth. The Temporal Web UI has the same action as an Update of the job:")
 	fault, err := o.stack.Stripe.AddFault(stripesim.Fault{Name: stripesim.FaultAmount, Count: -1, Params: map[string]string{"by": strconv.Itoa(tampered)}})
 	if err != nil {
 		return err
@@ -62,8 +62,19 @@ func (o *operator) topUp(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	o.stack.Stripe.ClearFaults(fault)
+	var parked struct {
+		Job    string              `json:"job_id"`
+		Status lifecycle.JobStatus `json:"status"`
+	}
+	if err := await(ctx, "the job of the payment", func() (bool, error) {
+		err := read(ctx, o, o.home, &parked, "payment", "reconcile", second.ID) // it names the live job
+		return parked.Status.Parked(), err
+	}); err != nil {
+		return err
+	}
 	for _, args := range [][]string{
-		{"payment", "list", "--stuck"}, {"payment", "resolve", second.ID, string(lifecycle.ResolveCredit), "--reason", "Ada meant to pay it"},
+		{"payment", "list", "--stuck"}, {"job", "show", parked.Job},
+		{"job", "adopt", parked.Job, "--resolution", string(lifecycle.ResolveCredit), "--reason", "Ada meant to pay it", "--watch"},
 	} {
 		if err := o.show(ctx, out, args...); err != nil {
 			return err

@@ -557,22 +557,24 @@ SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_or
 WHERE ($1::text = '' OR id < $1::text)
   AND (cardinality($2::text[]) = 0 OR id = ANY ($2::text[]))
   AND ($3::text = '' OR kind = $3::text)
-  AND ($4::text = '' OR status = $4::text)
-  AND ($5::boolean IS NULL OR (failure_class <> '') = $5::boolean)
-  AND ($6::text = '' OR node_id = $6::text)
-  AND ($7::text = '' OR site_id = $7::text)
-  AND ($8::text = '' OR batch_id = $8::text)
-  AND ($9::text = '' OR bmc_id = $9::text)
-  AND ($10::text = '' OR resource_kind = $10::text AND resource_id = $11::text)
-  AND ($12::boolean IS NULL
-       OR (status IN ('failed_retryable', 'failed_manual_intervention')) = $12::boolean)
-ORDER BY id DESC LIMIT $13
+  AND (cardinality($4::text[]) = 0 OR kind <> ALL ($4::text[]) OR status IN ('failed_retryable', 'failed_manual_intervention'))
+  AND ($5::text = '' OR status = $5::text)
+  AND ($6::boolean IS NULL OR (failure_class <> '') = $6::boolean)
+  AND ($7::text = '' OR node_id = $7::text)
+  AND ($8::text = '' OR site_id = $8::text)
+  AND ($9::text = '' OR batch_id = $9::text)
+  AND ($10::text = '' OR bmc_id = $10::text)
+  AND ($11::text = '' OR resource_kind = $11::text AND resource_id = $12::text)
+  AND ($13::boolean IS NULL
+       OR (status IN ('failed_retryable', 'failed_manual_intervention')) = $13::boolean)
+ORDER BY id DESC LIMIT $14
 `
 
 type ListJobsParams struct {
 	After        string
 	Ids          []string
 	Kind         string
+	RoutineKinds []string
 	Status       string
 	GaveUp       *bool
 	NodeID       string
@@ -585,11 +587,13 @@ type ListJobsParams struct {
 	MaxRows      int32
 }
 
+// Routine jobs would hide all others: they are in the list while they wait for an operator.
 func (q *Queries) ListJobs(ctx context.Context, arg ListJobsParams) ([]Job, error) {
 	rows, err := q.db.Query(ctx, listJobs,
 		arg.After,
 		arg.Ids,
 		arg.Kind,
+		arg.RoutineKinds,
 		arg.Status,
 		arg.GaveUp,
 		arg.NodeID,

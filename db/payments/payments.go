@@ -23,6 +23,7 @@ type (
 	Control    = gen.PaymentControl
 	Total      = gen.TotalsRow
 	DueEvent   = gen.ClaimEventsRow
+	SettledJob = gen.SettledJobsRow
 )
 
 // Conn runs queries: a *db.Store, a *db.Tx, or a *db.ProjectTx, which sees the sessions of one
@@ -231,11 +232,9 @@ func StoreAsyncFailed(ctx context.Context, tx *db.Tx, id string) error {
 	return db.MapError(what(id), queries(tx).StoreAsyncFailed(ctx, id))
 }
 
-// CountCreditAttempt counts a credit that failed, and returns how many have. It returns
-// db.ErrNotFound when the session is not to be credited any more.
-func CountCreditAttempt(ctx context.Context, tx *db.Tx, id, problem string, nextLook time.Time) (int, error) {
-	n, err := queries(tx).CountCreditAttempt(ctx, gen.CountCreditAttemptParams{ID: id, LastError: db.ClipText(problem, db.MaxMessage), NextLookAt: nextLook})
-	return n, db.MapError(what(id), err)
+// CountCreditAttempt counts a credit that failed, and stores why.
+func CountCreditAttempt(ctx context.Context, tx *db.Tx, id, problem string) error {
+	return db.MapError(what(id), queries(tx).CountCreditAttempt(ctx, gen.CountCreditAttemptParams{ID: id, LastError: db.ClipText(problem, db.MaxMessage)}))
 }
 
 // ScheduleLook stores when a session is looked at again; nil ends the looks.
@@ -278,4 +277,11 @@ func AddRefunded(ctx context.Context, tx *db.Tx, id string, minor int64) error {
 func TakeLook(ctx context.Context, c Conn, id string, every time.Duration) (bool, error) {
 	n, err := queries(c).TakeLook(ctx, gen.TakeLookParams{ID: id, EverySeconds: every.Seconds()})
 	return n > 0, db.MapError(what(id), err)
+}
+
+// ListSettledJobs lists parked jobs whose session is credited or resolved, so that nobody has to
+// decide anything about them.
+func ListSettledJobs(ctx context.Context, c Conn, limit int) ([]SettledJob, error) {
+	rows, err := queries(c).SettledJobs(ctx, db.PageLimit(limit))
+	return rows, db.MapError("list the parked jobs of settled payment sessions", err)
 }

@@ -55,10 +55,12 @@ SELECT job_id, count(*) AS done FROM job_stages
 WHERE job_id = ANY (@job_ids::text[]) AND state IN ('succeeded', 'skipped', 'adopted') GROUP BY job_id;
 
 -- name: ListJobs :many
+-- Routine jobs would hide all others: they are in the list while they wait for an operator.
 SELECT * FROM jobs
 WHERE (@after::text = '' OR id < @after::text)
   AND (cardinality(@ids::text[]) = 0 OR id = ANY (@ids::text[]))
   AND (@kind::text = '' OR kind = @kind::text)
+  AND (cardinality(@routine_kinds::text[]) = 0 OR kind <> ALL (@routine_kinds::text[]) OR status IN ('failed_retryable', 'failed_manual_intervention'))
   AND (@status::text = '' OR status = @status::text)
   AND (sqlc.narg('gave_up')::boolean IS NULL OR (failure_class <> '') = sqlc.narg('gave_up')::boolean)
   AND (@node_id::text = '' OR node_id = @node_id::text)

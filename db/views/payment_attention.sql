@@ -1,4 +1,5 @@
--- What of payments needs an operator. A page that nobody has paid is no such thing: most are left.
+-- What of payments needs an operator. A page that nobody has paid is no such thing: most are left. A
+-- session with a live job is in the list as that job.
 CREATE OR REPLACE VIEW payment_attention WITH (security_invoker = true) AS
 SELECT 'payment_mismatch'::text AS kind, ('payment_mismatch:' || s.id)::text AS id, coalesce(s.completed_at, s.created_at)::timestamptz AS since,
     ''::text AS site_id, ''::text AS node_id, ''::text AS hostname, ''::text AS bmc_id, ''::text AS job_id, ''::text AS job_kind, ''::text AS workflow_id,
@@ -8,6 +9,8 @@ SELECT 'payment_mismatch'::text AS kind, ('payment_mismatch:' || s.id)::text AS 
     ''::text AS recommended_action, false AS waiting_outside, false AS workflow_gone
 FROM payment_sessions s WHERE s.status = 'failed_reconcile' AND (s.resolution = '' OR s.resolution = 'refund' AND s.refunded_minor
     + (SELECT coalesce(sum(o.amount_minor), 0) FROM payment_disputes o WHERE o.session_id = s.id AND o.state <> 'won') < s.received_minor)
+  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.resource_kind = 'payment_session' AND j.resource_id = s.id
+      AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
 UNION ALL
 SELECT 'payment_difference', 'payment_difference:' || d.kind || ':' || d.subject, d.found_at, '', '', '', '', '', '', '', '', '', 'payment_mismatch',
     d.message, '', '', false, false

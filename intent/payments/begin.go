@@ -212,10 +212,11 @@ func EventTypes() []string {
 	}
 }
 
-// ReceiveEvent stores what the payment provider told, as it came, and nothing else: it is processed
-// later. It returns false when the event was stored before. One of the other mode is kept and
-// ignored. One of another type is kept without its body, which nothing reads: whoever knows the
-// secret of the webhook could fill the database with them.
+// ReceiveEvent stores what the payment provider told, as it came. It returns false when the event
+// was stored before. An event of a page that may be paid starts the job of its session in the same
+// transaction; every other event is processed later. One of the other mode is kept and ignored. One
+// of another type is kept without its body, which nothing reads: whoever knows the secret of the
+// webhook could fill the database with them.
 func ReceiveEvent(ctx context.Context, tx *db.Tx, e paymentsdb.NewEvent, otherMode bool) (bool, error) {
 	if !slices.Contains(EventTypes(), e.Type) {
 		e.Body = []byte{}
@@ -224,5 +225,36 @@ func ReceiveEvent(ctx context.Context, tx *db.Tx, e paymentsdb.NewEvent, otherMo
 	if otherMode {
 		e.State = paymentsdb.EventIgnored
 	}
-	return paymentsdb.StoreEvent(ctx, tx, e)
+	isNew, err := paymentsdb.StoreEvent(ctx, tx, e)
+	if err != nil || !isNew || otherMode || !mayBePaid(e) {
+		return isNew, err
+	}
+	return true, startByEvent(ctx, tx, e)
+}
+
+func mayBePaid(e paymentsdb.NewEvent) bool {
+	return e.ObjectKind == "checkout.session" && (e.Type == "checkout.session.completed" || e.Type == "checkout.session.async_payment_succeeded")
+}
+
+// startByEvent starts the job of the session that an event names by its page. The event stays
+// pending when no session has the page yet, and when a live job may have read the page before the
+// event: a pass looks at it then. The job reads the page itself: an event proves nothing.
+func startByEvent(ctx context.Context, tx *db.Tx, e paymentsdb.NewEvent) error {
+	s, err := paymentsdb.FindByPage(ctx, tx, e.ObjectID)
+	if errors.Is(err, db.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if s, err = paymentsdb.Lock(ctx, tx, s.ID); err != nil {
+		return err
+	}
+	isOpen := s.Status == lifecycle.PaymentInitiated || s.Status == lifecycle.PaymentCheckoutCompleted || s.Status == lifecycle.PaymentExpired
+	if isOpen {
+		if _, isNew, err := StartReconcile(ctx, tx, s, Actor); err != nil || !isNew {
+			return err
+		}
+	}
+	return paymentsdb.FinishEvent(ctx, tx, e.ID, paymentsdb.EventProcessed, s.ID, "")
 }

@@ -46,9 +46,17 @@ func checkIdentity(s paymentsdb.Session, o Observed, installation string) error 
 }
 
 // Follow stores what is known of a payment page: that it exists, that the payer has finished it,
-// that it is paid, that it has expired. It credits nothing. It can be repeated and called in any
-// order: what is known already stays.
+// that it is paid, that it has expired. It credits nothing: it starts the job that does, in the
+// same transaction. It can be repeated and called in any order: what is known already stays.
 func Follow(ctx context.Context, tx *db.Tx, id string, o Observed, installation string, actor db.Actor) (paymentsdb.Session, error) {
+	s, err := followPage(ctx, tx, id, o, installation, actor)
+	if err == nil && IsToCredit(s) {
+		_, _, err = StartReconcile(ctx, tx, s, actor)
+	}
+	return s, err
+}
+
+func followPage(ctx context.Context, tx *db.Tx, id string, o Observed, installation string, actor db.Actor) (paymentsdb.Session, error) {
 	s, err := paymentsdb.Lock(ctx, tx, id)
 	if err != nil {
 		return s, err
@@ -99,6 +107,13 @@ func complete(ctx context.Context, tx *db.Tx, s paymentsdb.Session, o Observed, 
 		if err := paymentsdb.StorePaid(ctx, tx, s.ID, paid, o.AmountMinor, o.Currency, payment); err != nil {
 			return s, err
 		}
+		now, err := tx.Clock(ctx)
+		if err == nil { // a job that read the page before it was paid ends without a credit, and a pass starts the next
+			err = paymentsdb.ScheduleLook(ctx, tx, s.ID, &now, "")
+		}
+		if err != nil {
+			return s, err
+		}
 		return paymentsdb.Get(ctx, tx, s.ID)
 	}
 	return s, nil
@@ -108,10 +123,10 @@ func complete(ctx context.Context, tx *db.Tx, s paymentsdb.Session, o Observed, 
 // suspense, where an operator decides. A session that is not paid, or is credited, stays as it is.
 func Credit(ctx context.Context, tx *db.Tx, id string, actor db.Actor) (paymentsdb.Session, error) {
 	s, err := paymentsdb.Lock(ctx, tx, id)
-	if err != nil || s.Status != lifecycle.PaymentCheckoutCompleted || s.PaymentStatus != lifecycle.PaidFull || s.ReceivedMinor == nil {
+	if err != nil || !IsToCredit(s) || s.ReceivedMinor == nil {
 		return s, err
 	}
-	if *s.ReceivedMinor != s.RequestedAmountMinor || s.ReceivedCurrency != s.Currency {
+	if !IsWhatWasAsked(s) {
 		return failMismatch(ctx, tx, s, actor)
 	}
 	entry, err := post(ctx, tx, s, actor, "topup:"+s.ID, ledgerdb.KindTopup, ledgerdb.CodePrepaid, ledgerdb.CodeClearing, *s.ReceivedMinor, "")
@@ -161,12 +176,6 @@ func bookSuspense(ctx context.Context, tx *db.Tx, s paymentsdb.Session, actor db
 	return post(ctx, tx, s, actor, "suspense:"+s.ID, ledgerdb.KindSuspense, ledgerdb.CodeSuspense, ledgerdb.CodeClearing, *s.ReceivedMinor, "")
 }
 
-// The times between two tries of a credit: doubled from the first, at most the last.
-const (
-	creditRetry    = 15 * time.Second
-	creditRetryMax = time.Hour
-)
-
 // The members of a project read why a payment failed. The error itself is in last_error, for
 // operators.
 const (
@@ -175,31 +184,14 @@ const (
 	Refused = "The payment provider refused the request."
 )
 
-// FailCredit counts a credit that failed. After as many as the policy allows, the session ends in
-// failed_reconcile. The error is for operators only.
-func FailCredit(ctx context.Context, tx *db.Tx, p Policy, id, problem string, actor db.Actor) (paymentsdb.Session, error) {
+// CountFailedCredit counts a credit that failed, and stores why, for operators. The job of the
+// session tries it again.
+func CountFailedCredit(ctx context.Context, tx *db.Tx, id, problem string) error {
 	s, err := paymentsdb.Lock(ctx, tx, id)
-	if err != nil || s.Status != lifecycle.PaymentCheckoutCompleted || s.PaymentStatus != lifecycle.PaidFull {
-		return s, err
+	if err != nil || !IsToCredit(s) {
+		return err
 	}
-	now, err := tx.Clock(ctx)
-	if err != nil {
-		return s, err
-	}
-	wait := creditRetryMax
-	if s.CreditAttempts < 12 {
-		wait = min(creditRetry<<s.CreditAttempts, creditRetryMax)
-	}
-	tried, err := paymentsdb.CountCreditAttempt(ctx, tx, s.ID, problem, now.Add(wait))
-	if err != nil {
-		return s, err
-	}
-	if s, err = paymentsdb.Get(ctx, tx, s.ID); err != nil || tried < p.CreditMaxAttempts {
-		return s, err
-	}
-	return paymentsdb.MoveTo(ctx, tx, s, paymentsdb.Move{
-		To: lifecycle.PaymentFail, FailureCode: lifecycle.PaymentCreditFailed, FailureMessage: creditFailed, Actor: actor,
-	})
+	return paymentsdb.CountCreditAttempt(ctx, tx, s.ID, problem)
 }
 
 // Expire ends a session that the payment provider knows no page of, or none that counts, with a

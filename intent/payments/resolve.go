@@ -42,7 +42,7 @@ func Resolve(ctx context.Context, tx *db.Tx, p Policy, d Decision) (paymentsdb.S
 	case isDone:
 		return s, refuse(intent.Conflict, "the session was resolved before, by %s", s.Resolution)
 	case s.Status != lifecycle.PaymentFailedReconcile:
-		return s, refuse(intent.Conflict, "the session is %s; only a payment that could not be credited is resolved", s.Status)
+		return s, refuse(intent.Conflict, "the session is %s; only a payment that could not be credited is resolved; reconcile compares the others with the payment provider", s.Status)
 	}
 	if err := checkMode(s, p); err != nil && d.Resolution == lifecycle.ResolveRefund {
 		return s, err
@@ -50,17 +50,8 @@ func Resolve(ctx context.Context, tx *db.Tx, p Policy, d Decision) (paymentsdb.S
 	if !isOurs(s) && d.Resolution != lifecycle.ResolveWriteOff {
 		return s, refuse(intent.Conflict, "the ledger cannot have what was paid; refund it at the payment provider and resolve the session by write_off")
 	}
-	if isOurs(s) && s.SuspenseEntryID == nil { // the credit itself has failed: what came is booked first
-		entry, err := bookSuspense(ctx, tx, s, d.Actor)
-		if err != nil {
-			return s, err
-		}
-		if err := paymentsdb.StoreSuspense(ctx, tx, s.ID, entry); err != nil {
-			return s, err
-		}
-		if s, err = paymentsdb.Get(ctx, tx, s.ID); err != nil {
-			return s, err
-		}
+	if s, err = moveToSuspense(ctx, tx, s, d.Actor); err != nil { // the credit itself has failed: what came is booked first
+		return s, err
 	}
 	if d.Resolution == lifecycle.ResolveCredit {
 		return resolveByCredit(ctx, tx, s, d)
@@ -88,14 +79,6 @@ func CheckDecision(d Decision) error {
 		bad = append(bad, intent.Field{Name: "reason", Message: fmt.Sprintf("must say why, in at most %d characters", MaxReason)})
 	}
 	return intent.InvalidIf(bad)
-}
-
-// RecordLook stores that an operator had a session compared with the payment provider, which
-// credited it.
-func RecordLook(ctx context.Context, tx *db.Tx, d Decision) error {
-	actor := d.Actor
-	actor.Comment = d.Reason
-	return audit(ctx, tx, d.SessionID, "resolve_payment", actor)
 }
 
 func resolveByCredit(ctx context.Context, tx *db.Tx, s paymentsdb.Session, d Decision) (paymentsdb.Session, error) {

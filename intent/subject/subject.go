@@ -1,5 +1,5 @@
-// Package subject has what the jobs are about: nodes, allocations, instances and runs. Projections,
-// the sweeper and the actions of operators change a subject through this table alone.
+// Package subject has what the jobs are about: nodes, allocations, instances, runs and payments.
+// Projections, the sweeper and the actions of operators change a subject through this table alone.
 package subject
 
 import (
@@ -38,7 +38,7 @@ type Apply func(ctx context.Context, tx *db.Tx, p contract.Projection, data json
 
 // all is the table of subjects, in the order in which they are locked. Moves are made in the
 // opposite order: what becomes of an allocation may depend on where its node is.
-var all = []Subject{allocations, instances, runs, nodes}
+var all = []Subject{allocations, instances, runs, paymentSessions, nodes}
 
 // Of returns the subject of a kind of job. That of an unknown kind is a node.
 func Of(k contract.JobKind) Subject {

@@ -16,7 +16,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// rowsSQL are an instance, a machine with a run, and an allocation. Only their locks matter.
+// rowsSQL are an instance, a machine with a run, an allocation and a payment session. Only their
+// locks matter.
 const rowsSQL = `
 SET session_replication_role = replica;
 INSERT INTO machines (id, status, phase_before, spec, active_run_id) VALUES ('m1', 'PROVISIONING', 'READY', '{}', 'run_1');
@@ -24,6 +25,8 @@ INSERT INTO runs (id, machine_id, request_id, type, plan_id, steps, status, job_
 INSERT INTO instances (id, project_id, name, provider, zone, type, image, model, status, job_id, created_by)
 	VALUES ('inst_1', 'prj_1', 'i', 'p', 'z', 't', 'i', 'm', 'provisioning', 'job_1', 'x');
 INSERT INTO allocations (id, project_id, sku_id, status, requested_by) VALUES ('alc_1', 'prj_1', 'sku_1', 'requested', 'x');
+INSERT INTO payment_sessions (id, billing_account_id, project_id, requested_by, idempotency_key, request_hash, status, requested_amount_minor, currency, live, success_url, cancel_url, expires_at)
+	VALUES ('pay_1', 'acc_1', 'prj_1', 'x', 'k', '', 'initiated', 500, 'USD', false, '', '', now());
 SET session_replication_role = origin`
 
 // lockOrder is written down apart from the table of subjects, whose order it checks.
@@ -31,6 +34,7 @@ var lockOrder = []contract.Move{
 	{Subject: contract.SubjectAllocation, ID: "alc_1", Data: json.RawMessage("{}")},
 	{Subject: contract.SubjectInstance, ID: "inst_1", Data: json.RawMessage("{}")},
 	{Subject: contract.SubjectRun, Data: json.RawMessage("{}")},
+	{Subject: contract.SubjectPayment, ID: "pay_1", Data: json.RawMessage("{}")},
 	{Subject: contract.SubjectNode, Data: json.RawMessage("{}")},
 }
 

@@ -159,7 +159,7 @@ func settings(c *Config) *pflag.FlagSet {
 	fs.BoolVar(&c.Payment.StripeLive, "payment-stripe-live", c.Payment.StripeLive, "the key is one of live mode: real money moves")
 	str(&c.Payment.WebhookSecretRefs, "payment-webhook-secret-refs", "secret that signs Stripe's webhooks; two, separated by a comma, while one is rolled")
 	num(&c.Payment.SessionTTLSeconds, "payment-session-ttl-seconds", "how long a payment page is open")
-	num(&c.Payment.CreditMaxAttempts, "payment-credit-max-attempts", "how often the credit of a paid session is tried before an operator has to look")
+	num(&c.Payment.CreditMaxAttempts, "payment-credit-max-attempts", "how often a job payment_reconcile tries the credit of a paid session before it parks")
 	str(&c.Payment.RedirectHosts, "payment-redirect-hosts", "hosts to which payers may be sent, separated by commas, besides that of api-public-url")
 	num(&c.Payment.MinAmount, "payment-min-amount", "least amount of a payment, in whole units of its currency")
 	num(&c.Payment.MaxAmount, "payment-max-amount", "largest amount of a payment, in whole units of its currency")

@@ -90,13 +90,13 @@ func (j Jobs) StartJob(ctx context.Context, in contract.JobInput, summary string
 	return run.GetRunID(), nil
 }
 
-// AskInstance sends an action to the job that makes an instance, in the name of the system. key
-// makes a repetition the same request. A job that does not run is told nothing, and that is no
-// error: what it missed stands in the database, and the next pass says it again.
-func (j Jobs) AskInstance(ctx context.Context, jobID string, action lifecycle.Action, reason, key string) error {
+// Ask sends an action to a job, in the name of the system. key makes a repetition the same request.
+// A job that does not run is told nothing, and that is no error: what it missed stands in the
+// database, and the next pass says it again.
+func (j Jobs) Ask(ctx context.Context, kind contract.JobKind, jobID string, action lifecycle.Action, reason, key string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	err := j.Client.SignalWorkflow(ctx, contract.JobWorkflowID(contract.KindInstanceCreate, jobID), "", string(action),
+	err := j.Client.SignalWorkflow(ctx, contract.JobWorkflowID(kind, jobID), "", string(action),
 		contract.ActionRequest{Actor: string(lifecycle.OwnerSystem), Reason: reason, IdempotencyKey: key})
 	if _, gone := errors.AsType[*serviceerror.NotFound](err); gone {
 		return nil

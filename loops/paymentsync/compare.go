@@ -142,8 +142,8 @@ func (y *Syncer) storeListed(ctx context.Context, e providers.PaymentEvent) (isN
 }
 
 // CompareSessions reads every page that the payment provider has made since the last call. It
-// fulfils sessions that are paid and not booked, and reports differences. The list of events alone
-// would not be enough, because the provider may never have made an event.
+// starts the jobs of sessions that are paid and not booked, and reports differences. The list of
+// events alone would not be enough, because the provider may never have made an event.
 func (y *Syncer) CompareSessions(ctx context.Context) (int, error) {
 	client, control, err := y.open(ctx)
 	if err != nil {
@@ -171,13 +171,13 @@ func (y *Syncer) comparePage(ctx context.Context, client providers.Payments, ins
 	}
 	isBooked := s.LedgerEntryID != nil || s.Status == lifecycle.PaymentFailedReconcile
 	if page.Paid && !isBooked {
-		if s, err = y.fulfil(ctx, client, s.ID, page, installation); errors.Is(err, payments.ErrDisagrees) {
+		if s, err = y.follow(ctx, s.ID, page, installation); errors.Is(err, payments.ErrDisagrees) {
 			return y.reportDisagreement(ctx, page, err)
 		} else if err != nil {
 			return err
 		}
-		if waits, err := y.creditWaits(ctx, s); err != nil || waits {
-			return err // the next try books it, or leaves it to an operator
+		if payments.IsToCredit(s) {
+			return nil // its job books it, or leaves it to an operator
 		}
 		isBooked = s.LedgerEntryID != nil || s.Status == lifecycle.PaymentFailedReconcile
 	}

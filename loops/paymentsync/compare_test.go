@@ -20,21 +20,17 @@ type narrow struct {
 	providers.Payments
 	asked   []string
 	listed  func()
-	refunds error
+	failing error
 }
 
 func (c *narrow) Sessions(ctx context.Context, q providers.PaymentQuery) (providers.PaymentPage[providers.PaymentSession], error) {
 	q.Limit, c.asked = 1, append(c.asked, q.Before)
 	page, err := c.Payments.Sessions(ctx, q)
 	c.listed()
-	return page, err
-}
-
-func (c *narrow) Refunds(ctx context.Context, payment string, q providers.PaymentQuery) (providers.PaymentPage[providers.PaymentRefund], error) {
-	if c.refunds != nil {
-		return providers.PaymentPage[providers.PaymentRefund]{}, c.refunds
+	if c.failing != nil {
+		return providers.PaymentPage[providers.PaymentSession]{}, c.failing
 	}
-	return c.Payments.Refunds(ctx, payment, q)
+	return page, err
 }
 
 // TestCompare_GoesOnWhereItStopped: a comparison whose time is over, or that fails at a page, keeps
@@ -43,8 +39,8 @@ func TestCompare_GoesOnWhereItStopped(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]func(c *narrow, cancel func()){
 		"the time of the pass is over": func(_ *narrow, cancel func()) { cancel() },
-		"the provider has no refunds of a payment": func(c *narrow, _ func()) {
-			c.refunds = &providers.Error{Kind: providers.KindNotFound, Op: "stripe.refunds", Message: "no such payment"}
+		"the provider does not answer": func(c *narrow, _ func()) {
+			c.failing = &providers.Error{Kind: providers.KindUnavailable, Op: "stripe.list_sessions", Message: "503"}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -71,11 +67,12 @@ func TestCompare_GoesOnWhereItStopped(t *testing.T) {
 			require.NoError(t, err)
 			require.NotNil(t, control.SessionsUntil)
 			require.Equal(t, *pages[2].StripeCheckoutSessionID, control.SessionsPage, "the newest was compared")
-			client.asked, client.refunds, client.listed = nil, nil, func() {}
+			client.asked, client.failing, client.listed = nil, nil, func() {}
 			r.alter("UPDATE payment_sessions SET next_look_at = now() WHERE next_look_at IS NOT NULL")
 			_, err = r.sync.CompareSessions(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, []string{*pages[2].StripeCheckoutSessionID, *pages[1].StripeCheckoutSessionID}, client.asked, "it went on there")
+			require.NoError(t, r.runJobs(t.Context()))
 			for _, s := range pages {
 				require.Equal(t, lifecycle.PaymentCredited, r.get(s.ID).Status)
 			}
@@ -213,7 +210,7 @@ func TestCompare_OfASessionThatIsNotBooked(t *testing.T) {
 	const told = "SELECT count(*) FROM payment_differences WHERE kind = 'refund' AND message LIKE '%is not booked; resolve the session%'"
 	require.NoError(t, r.sync.CompareTotals(t.Context()))
 	require.Equal(t, int64(1), r.count(told))
-	_, err = r.sync.Fulfil(t.Context(), s.ID)
+	_, err = r.fulfil(t.Context(), s.ID)
 	require.NoError(t, err)
 	require.NoError(t, r.sync.CompareTotals(t.Context()))
 	require.Zero(t, r.count(told))

@@ -32,7 +32,7 @@ func TestCredit_IsOneTransaction(t *testing.T) {
 	}), died)
 	require.Equal(t, lifecycle.PaymentInitiated, r.get(s.ID).Status)
 	require.Empty(t, r.balances())
-	_, err := r.sync.Fulfil(t.Context(), s.ID)
+	_, err := r.fulfil(t.Context(), s.ID)
 	require.NoError(t, err)
 	require.Equal(t, lifecycle.PaymentCredited, r.get(s.ID).Status)
 	require.Equal(t, int64(1), r.topups(s.ID))

@@ -29,7 +29,8 @@ const (
 )
 
 // SyncDue compares the sessions, refunds and disputes that are due with the payment provider, and
-// returns how many it has compared. It finds changes that no webhook has reported.
+// returns how many it has compared. It finds changes that no webhook has reported, and starts the
+// jobs of sessions that are paid.
 func (y *Syncer) SyncDue(ctx context.Context) (int, error) {
 	sessions, err := paymentsdb.ListDue(ctx, y.Store, batch)
 	if err != nil {
@@ -66,19 +67,13 @@ func (y *Syncer) syncSession(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	tried := s.CreditAttempts
 	s, failed := y.lookAt(ctx, s)
-	if waits, err := y.creditWaits(ctx, s); failed == nil && (err != nil || waits) {
-		return err // another comparison has tried the credit and set the time
-	}
 	now := time.Now()
 	switch {
 	case failed != nil:
-		stored, err := paymentsdb.Get(ctx, y.Store, id)
-		if err != nil || stored.CreditAttempts > tried {
-			return errors.Join(failed, err) // a credit that failed has set its own time
-		}
 		return errors.Join(failed, paymentsdb.ScheduleLook(ctx, y.Store, id, ptr(now.Add(backOff(lookRetry, lookRetryMax, s.Looks))), failed.Error()))
+	case payments.IsToCredit(s): // its job has it; another one is started here should that end without a credit
+		return paymentsdb.ScheduleLook(ctx, y.Store, id, ptr(now.Add(backOff(lookRetry, lookRetryMax, s.Looks))), s.LastError)
 	case s.Status == lifecycle.PaymentInitiated && s.StripeCheckoutSessionID == nil:
 		return paymentsdb.ScheduleLook(ctx, y.Store, id, ptr(s.ExpiresAt.Add(expiryGrace)), s.LastError)
 	case s.Status == lifecycle.PaymentInitiated:
@@ -110,6 +105,9 @@ func (y *Syncer) lookAt(ctx context.Context, s paymentsdb.Session) (paymentsdb.S
 		}
 		return y.expire(ctx, s, lifecycle.PaymentOtherMode, "it was asked for in the other mode of the payment provider, test or live")
 	}
+	if payments.IsToCredit(s) {
+		return s, y.startJob(ctx, s.ID)
+	}
 	client, control, err := y.open(ctx)
 	if err != nil {
 		return s, err
@@ -130,14 +128,22 @@ func (y *Syncer) lookAt(ctx context.Context, s paymentsdb.Session) (paymentsdb.S
 	if err != nil {
 		return s, err
 	}
-	found, err := y.fulfil(ctx, client, s.ID, page, control.Installation)
-	if errors.Is(err, payments.ErrDisagrees) {
-		return s, errors.Join(err, y.reportDisagreement(ctx, page, err))
-	}
+	found, err := y.followOrReport(ctx, s.ID, page, control.Installation)
 	if err != nil {
 		return s, err
 	}
 	return found, nil
+}
+
+// startJob gives a session that is paid the job that credits it, unless it has one.
+func (y *Syncer) startJob(ctx context.Context, id string) error {
+	return y.Store.Tx(ctx, func(tx *db.Tx) error {
+		s, err := paymentsdb.Lock(ctx, tx, id)
+		if err == nil && payments.IsToCredit(s) {
+			_, _, err = payments.StartReconcile(ctx, tx, s, payments.Actor)
+		}
+		return err
+	})
 }
 
 // isPast reports whether a time is past by both the clock of this process and that of the database,

@@ -34,11 +34,21 @@ func TestEdges_AreTaken(t *testing.T) {
 	odd := r.open("another amount")
 	require.NoError(t, r.sim.Pay(*odd.StripeCheckoutSessionID))
 	r.fault(stripesim.Fault{Name: stripesim.FaultAmount, Count: 1, Params: map[string]string{"by": "7"}})
-	_, err := r.sync.Fulfil(t.Context(), odd.ID)
+	_, err := r.fulfil(t.Context(), odd.ID)
 	require.NoError(t, err)
 	require.Equal(t, lifecycle.PaymentFailedReconcile, r.get(odd.ID).Status)
 	_, err = r.sync.Resolve(t.Context(), payments.Decision{SessionID: odd.ID, Resolution: lifecycle.ResolveCredit, Reason: "checked", Actor: operator})
 	require.NoError(t, err)
+
+	r.refuseCredits()
+	again := r.open("failed and retried")
+	require.NoError(t, r.sim.Pay(*again.StripeCheckoutSessionID))
+	_, err = r.fulfil(t.Context(), again.ID)
+	require.NoError(t, err)
+	require.Equal(t, lifecycle.PaymentFailedReconcile, r.get(again.ID).Status)
+	r.alter("DROP TRIGGER refuse_credits ON ledger_transactions")
+	require.NoError(t, r.jobs.Run(t.Context(), r.jobOf(again.ID).ID))
+	require.Equal(t, lifecycle.PaymentCredited, r.get(again.ID).Status)
 
 	rows, err := r.store.DBTX().Query(t.Context(), "SELECT DISTINCT from_state || '>' || to_state FROM audit_log WHERE resource_kind = $1 AND kind = 'transition'", lifecycle.Payment.Resource)
 	require.NoError(t, err)
@@ -82,7 +92,7 @@ func TestCheckout_OtherCurrencies(t *testing.T) {
 		s, err := r.sync.CreateCheckout(t.Context(), q)
 		require.NoError(t, err)
 		require.NoError(t, r.sim.Pay(*s.StripeCheckoutSessionID))
-		s, err = r.sync.Fulfil(t.Context(), s.ID)
+		s, err = r.fulfil(t.Context(), s.ID)
 		require.NoError(t, err)
 		require.Equal(t, []any{lifecycle.PaymentCredited, currency, c.minor}, []any{s.Status, s.Currency, *s.CreditedAmountMinor})
 		require.Equal(t, map[string]int64{"prepaid": c.minor, "clearing": -c.minor}, r.balances(), currency)
@@ -101,4 +111,11 @@ func TestCheckout_OtherCurrencies(t *testing.T) {
 	require.Equal(t, intent.Invalid, intent.AsRefusal(err).Kind, "%v", err)
 	require.Contains(t, err.Error(), "must end in 0")
 	require.Equal(t, int64(3), r.count("SELECT count(*) FROM payment_sessions"), "nothing is written for what is refused")
+}
+
+// refuseCredits has the ledger refuse every credit of a payment.
+func (r *rig) refuseCredits() {
+	r.Helper()
+	r.alter(`CREATE FUNCTION refuse_credit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'refused for the test'; END $$`)
+	r.alter("CREATE TRIGGER refuse_credits BEFORE INSERT ON ledger_transactions FOR EACH ROW WHEN (NEW.kind = 'topup') EXECUTE FUNCTION refuse_credit()")
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	paymentsdb "github.com/slipway-cloud/slipway/db/payments"
 	"github.com/slipway-cloud/slipway/intent/payments"
-	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -32,8 +31,9 @@ const (
 	maxFailures = 3
 )
 
-// ProcessEvents processes the events that are due, and returns how many it has processed. An event
-// that fails is tried again later, and does not stop the others.
+// ProcessEvents processes the events that are due and that started no job when they were stored,
+// and returns how many it has processed. An event that fails is tried again later, and does not
+// stop the others.
 func (y *Syncer) ProcessEvents(ctx context.Context) (int, error) {
 	events, err := paymentsdb.ClaimEvents(ctx, y.Store, eventBatch, eventLease)
 	if err != nil || len(events) == 0 {
@@ -67,28 +67,6 @@ func (y *Syncer) ProcessEvents(ctx context.Context) (int, error) {
 		}
 	}
 	return done, errors.Join(failed...)
-}
-
-// eventPoll is how often a worker looks for events that a webhook has stored.
-const eventPoll = 2 * time.Second
-
-// Run processes events soon after webhooks have stored them, until ctx ends. It logs a batch that
-// fails, and tries it again when its events are due.
-func (y *Syncer) Run(ctx context.Context) {
-	for {
-		bounded, cancel := context.WithTimeout(ctx, eventLease)
-		done, err := y.ProcessEvents(bounded)
-		cancel()
-		if err != nil && ctx.Err() == nil {
-			y.Log.WarnContext(ctx, "payments: events were not processed", "error", err)
-		}
-		if err == nil && done == eventBatch {
-			continue
-		}
-		if poll.Sleep(ctx, eventPoll) != nil {
-			return
-		}
-	}
 }
 
 // backOff doubles a wait with each try.
@@ -126,9 +104,9 @@ func (y *Syncer) processEvent(ctx context.Context, client providers.Payments, in
 	return outcome{state: paymentsdb.EventIgnored}, nil
 }
 
-// processPage reads the page that an event names and follows it. It uses nothing else of the event.
-// A signature only proves that the sender knows a secret; only the provider's answer proves a
-// payment.
+// processPage reads the page that an event names and follows it: a session that is paid gets its
+// job. It uses nothing else of the event. A signature only proves that the sender knows a secret;
+// only the provider's answer proves a payment.
 func (y *Syncer) processPage(ctx context.Context, client providers.Payments, installation string, e paymentsdb.DueEvent) (outcome, error) {
 	page, err := client.Session(ctx, e.ObjectID)
 	if o, ok := absent(e, err); ok {
@@ -143,15 +121,16 @@ func (y *Syncer) processPage(ctx context.Context, client providers.Payments, ins
 	if err != nil || o.state != "" {
 		return o, err
 	}
-	if s, err = y.fulfil(ctx, client, s.ID, page, installation); errors.Is(err, payments.ErrDisagrees) {
+	seen, err := y.follow(ctx, s.ID, page, installation)
+	if errors.Is(err, payments.ErrDisagrees) {
 		return outcome{paymentsdb.EventUnmatched, s.ID, err.Error()}, y.reportDisagreement(ctx, page, err)
 	} else if err != nil {
 		return outcome{}, err
 	}
 	if strings.HasSuffix(e.Type, ".async_payment_failed") && !page.Paid {
-		err = y.Store.Tx(ctx, func(tx *db.Tx) error { return paymentsdb.StoreAsyncFailed(ctx, tx, s.ID) })
+		err = y.Store.Tx(ctx, func(tx *db.Tx) error { return paymentsdb.StoreAsyncFailed(ctx, tx, seen.ID) })
 	}
-	return outcome{state: paymentsdb.EventProcessed, session: s.ID}, err
+	return outcome{state: paymentsdb.EventProcessed, session: seen.ID}, err
 }
 
 // absent handles an object that the provider says it does not have. The event is of the other mode,

@@ -21,8 +21,8 @@ func (hidden) Session(context.Context, string) (providers.PaymentSession, error)
 	return providers.PaymentSession{}, &providers.Error{Kind: providers.KindNotFound, Op: "stripe.session", Message: "not found"}
 }
 
-// TestEvents_BehindAProxy: an answer of a proxy does not end an event; the payment is credited
-// later.
+// TestEvents_BehindAProxy: an answer of a proxy ends neither the job that an event started nor the
+// event of a page that is not known yet; the payment is credited later.
 func TestEvents_BehindAProxy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -31,7 +31,11 @@ func TestEvents_BehindAProxy(t *testing.T) {
 	direct := r.sync.Connect
 	r.sync.Connect = func(context.Context) (providers.Payments, error) { return hidden{r.client}, nil }
 	events := r.eventsOf("checkout.session.completed")
-	require.NoError(t, r.deliver(events...))
+	require.Error(t, r.deliver(events...))
+	require.Equal(t, lifecycle.JobRunning, r.jobOf(s.ID).Status)
+	r.alter("UPDATE stripe_events SET state = 'pending', processed_at = NULL, next_at = now()")
+	_, err := r.sync.ProcessEvents(t.Context())
+	require.NoError(t, err)
 	require.Equal(t, "pending", r.eventState(events[0].ID))
 	r.sync.Connect = direct
 	require.NoError(t, r.deliver(events...))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/intent"
 	"github.com/slipway-cloud/slipway/intent/payments"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -37,8 +38,10 @@ func TestOff_LeavesNothingForEver(t *testing.T) {
 	require.Equal(t, lifecycle.PaymentInitiated, r.get(open.ID).Status)
 	_, err := r.refund(credited, "off", 100)
 	require.ErrorIs(t, err, payments.ErrOff)
-	err = r.resolve(open, lifecycle.ResolveCredit)
-	require.ErrorIs(t, err, payments.ErrOff)
+	require.ErrorIs(t, r.tx(func(tx *db.Tx) error {
+		_, err := payments.Reconcile(t.Context(), tx, r.sync.Policy, open.ID, operator)
+		return err
+	}), payments.ErrOff)
 
 	r.age(open.ID, 24*time.Hour)
 	require.NoError(t, r.sync.EndWhileOff(t.Context()))

@@ -163,7 +163,7 @@ func (w *walk) do(s step) {
 		w.deliverSome(ctx, s.Order)
 	case "fulfil", "show":
 		if w.ids[s.Session] != "" {
-			_, _ = w.sync.Fulfil(ctx, w.ids[s.Session])
+			_, _ = w.fulfil(ctx, w.ids[s.Session])
 			_, _ = w.sync.Show(ctx, w.ids[s.Session])
 		}
 	case "sync":
@@ -200,6 +200,7 @@ func (w *walk) deliverSome(ctx context.Context, order []int) {
 	}
 	w.alter("UPDATE stripe_events SET next_at = now() WHERE state = 'pending'")
 	_, _ = w.sync.ProcessEvents(ctx)
+	_ = w.runJobs(ctx)
 }
 
 // settle lets the passes do what they do, without a single event: as with all webhooks dropped.

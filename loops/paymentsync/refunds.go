@@ -9,7 +9,6 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	paymentsdb "github.com/slipway-cloud/slipway/db/payments"
-	"github.com/slipway-cloud/slipway/intent"
 	"github.com/slipway-cloud/slipway/intent/payments"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
@@ -150,8 +149,8 @@ func (y *Syncer) followRefund(ctx context.Context, sessionID string, o payments.
 	return booked, err
 }
 
-// Resolve carries out what an operator decided about a session. Credit on a session that has not
-// failed compares it with the payment provider, and credits it when it is paid.
+// Resolve carries out what an operator decided about a session, and sends the refund where that is
+// the decision. The job of the session, if it is parked, ends with the next pass.
 func (y *Syncer) Resolve(ctx context.Context, d payments.Decision) (paymentsdb.Session, error) {
 	if err := payments.CheckDecision(d); err != nil {
 		return paymentsdb.Session{}, err
@@ -159,25 +158,8 @@ func (y *Syncer) Resolve(ctx context.Context, d payments.Decision) (paymentsdb.S
 	if d.Resolution == lifecycle.ResolveRefund && !y.Policy.Enabled {
 		return paymentsdb.Session{}, payments.ErrOff // it could not be sent
 	}
-	s, err := paymentsdb.Get(ctx, y.Store, d.SessionID)
-	if err != nil {
-		return s, err
-	}
-	if s.Status != lifecycle.PaymentFailedReconcile && s.Status != lifecycle.PaymentCredited && d.Resolution == lifecycle.ResolveCredit {
-		if err = y.tryNow(ctx, s); err != nil {
-			return s, err
-		}
-		if s, err = y.Fulfil(ctx, s.ID); err != nil {
-			return s, err
-		}
-		if s.Status == lifecycle.PaymentCredited {
-			return s, y.Store.Tx(ctx, func(tx *db.Tx) error { return payments.RecordLook(ctx, tx, d) })
-		}
-		if s.Status != lifecycle.PaymentFailedReconcile {
-			return s, &intent.Refusal{Kind: intent.Conflict, Detail: "the payment provider says that the session is not paid, so it cannot be credited"}
-		}
-	}
-	err = y.Store.Tx(ctx, func(tx *db.Tx) (err error) {
+	var s paymentsdb.Session
+	err := y.Store.Tx(ctx, func(tx *db.Tx) (err error) {
 		s, err = payments.Resolve(ctx, tx, y.Policy, d)
 		return err
 	})

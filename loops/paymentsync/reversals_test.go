@@ -320,6 +320,7 @@ func TestEvents_AProviderThatIsAway(t *testing.T) {
 		pages = append(pages, s)
 	}
 	r.receive(r.eventsOf("checkout.session.completed")...)
+	r.alter("UPDATE stripe_events SET state = 'pending', processed_at = NULL") // as events that have found a live job
 	r.fault(stripesim.Fault{Name: stripesim.FaultUnavailable, Count: -1, Params: map[string]string{"retry_after": "0"}})
 	_, err := r.sync.ProcessEvents(t.Context())
 	require.True(t, providers.IsKind(err, providers.KindUnavailable), "%v", err)
@@ -334,6 +335,7 @@ func TestEvents_AProviderThatIsAway(t *testing.T) {
 	n, err := r.sync.ProcessEvents(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 5, n)
+	require.NoError(t, r.runJobs(t.Context()))
 	for _, s := range pages {
 		require.Equal(t, lifecycle.PaymentCredited, r.get(s.ID).Status)
 	}

@@ -3,6 +3,7 @@ package paymentsync_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"slices"
 	"testing"
@@ -11,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	paymentsact "github.com/slipway-cloud/slipway/activities/payments"
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	ledgerdb "github.com/slipway-cloud/slipway/db/ledger"
@@ -23,6 +26,7 @@ import (
 	"github.com/slipway-cloud/slipway/providers/stripe"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	stripesim "github.com/slipway-cloud/slipway/sim/stripe"
+	"github.com/slipway-cloud/slipway/test/paymentjobs"
 )
 
 var (
@@ -51,6 +55,7 @@ type rig struct {
 	clock   *simhw.Clock
 	client  providers.Payments
 	sync    *paymentsync.Syncer
+	jobs    paymentjobs.Runner
 	project tenancydb.Project
 }
 
@@ -80,7 +85,48 @@ func openRig(t *testing.T, m must, store *db.Store, owner *pgx.Conn) *rig {
 			Enabled: true, SessionTTL: 24 * time.Hour, CreditMaxAttempts: 3, MinAmount: 5, MaxAmount: 10000, SessionsPerHour: 10, AccountSessionsPerHour: 12, RedirectHosts: []string{host},
 		},
 	}
+	r.jobs = paymentjobs.Runner{Store: store, Acts: &paymentsact.Activities{
+		Sync: r.sync, Log: r.sync.Log, Ask: func(ctx context.Context, _ contract.JobKind, jobID string, _ lifecycle.Action, _, _ string) error {
+			return r.jobs.Run(ctx, jobID)
+		},
+	}}
 	return r
+}
+
+// fulfil has a session compared with Stripe and runs its job, if it has one.
+func (r *rig) fulfil(ctx context.Context, id string) (paymentsdb.Session, error) {
+	r.Helper()
+	if _, err := r.sync.Look(ctx, id); err != nil {
+		return paymentsdb.Session{}, err
+	}
+	if err := r.runJobs(ctx); err != nil {
+		return paymentsdb.Session{}, err
+	}
+	return paymentsdb.Get(ctx, r.store, id)
+}
+
+// runJobs runs the jobs of payments that are not parked, of this rig's project alone: others may
+// have an account at Stripe of their own.
+func (r *rig) runJobs(ctx context.Context) error {
+	rows, err := r.owner.Query(r.ctx, `SELECT j.id FROM jobs j JOIN payment_sessions s ON s.id = j.resource_id
+		WHERE j.status IN ('pending', 'running') AND s.project_id = $1 ORDER BY j.id`, r.project.ID)
+	require.NoError(r, err)
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(r, err)
+	var failed error
+	for _, id := range ids {
+		failed = errors.Join(failed, r.jobs.Run(ctx, id))
+	}
+	return failed
+}
+
+// jobOf returns the newest job of a session.
+func (r *rig) jobOf(sessionID string) db.Job {
+	r.Helper()
+	jobs, err := r.store.ListJobs(r.ctx, db.JobFilter{ResourceKind: paymentsdb.Resource, ResourceID: sessionID}, "", 1)
+	require.NoError(r, err)
+	require.Len(r, jobs, 1)
+	return jobs[0]
 }
 
 func (r *rig) request(key string) payments.Request {
@@ -106,7 +152,7 @@ func (r *rig) credited(key string) paymentsdb.Session {
 	r.Helper()
 	s := r.open(key)
 	require.NoError(r, r.sim.Pay(*s.StripeCheckoutSessionID))
-	s, err := r.sync.Fulfil(r.ctx, s.ID)
+	s, err := r.fulfil(r.ctx, s.ID)
 	require.NoError(r, err)
 	require.Equal(r, lifecycle.PaymentCredited, s.Status)
 	return s
@@ -194,13 +240,20 @@ func (r *rig) receive(events ...providers.PaymentEvent) {
 	}
 }
 
-// deliver stores events and processes them, one pass for each, also those that were postponed.
+// deliver stores events and processes them, one pass for each, also those that were postponed, and
+// runs the jobs that they start.
 func (r *rig) deliver(events ...providers.PaymentEvent) error {
 	r.Helper()
 	for _, e := range events {
 		r.receive(e)
+		if err := r.runJobs(r.ctx); err != nil {
+			return err
+		}
 		r.alter("UPDATE stripe_events SET next_at = now() WHERE state = 'pending'")
 		if _, err := r.sync.ProcessEvents(r.ctx); err != nil {
+			return err
+		}
+		if err := r.runJobs(r.ctx); err != nil {
 			return err
 		}
 	}
@@ -213,15 +266,15 @@ func (r *rig) eventState(id string) (state string) {
 	return state
 }
 
-// syncNow has everything of the project looked at that is not at its end.
+// syncNow has everything of the project looked at that is not at its end, and runs the jobs.
 func (r *rig) syncNow() error {
 	r.Helper()
 	r.alter("UPDATE payment_sessions SET next_look_at = now() WHERE next_look_at IS NOT NULL AND project_id = $1", r.project.ID)
 	const ofProject = " SET next_look_at = now() WHERE next_look_at IS NOT NULL AND session_id IN (SELECT id FROM payment_sessions WHERE project_id = $1)"
 	r.alter("UPDATE payment_refunds"+ofProject, r.project.ID)
 	r.alter("UPDATE payment_disputes"+ofProject, r.project.ID)
-	_, err := r.sync.SyncDue(r.ctx)
-	return err
+	_, err := r.jobs.Acts.SyncPayments(r.ctx)
+	return errors.Join(err, r.runJobs(r.ctx))
 }
 
 // compare reads all lists of Stripe as the nightly comparison does, and returns the differences.
@@ -229,6 +282,7 @@ func (r *rig) compare() []paymentsdb.Difference {
 	r.Helper()
 	_, err := r.sync.CompareSessions(r.ctx)
 	require.NoError(r, err)
+	require.NoError(r, r.runJobs(r.ctx))
 	require.NoError(r, r.sync.CompareTotals(r.ctx))
 	found, err := paymentsdb.ListDifferences(r.ctx, r.store, "", "", 100)
 	require.NoError(r, err)

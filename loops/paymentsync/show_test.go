@@ -10,9 +10,9 @@ import (
 	stripesim "github.com/slipway-cloud/slipway/sim/stripe"
 )
 
-// TestShow_CreditsForWhoWaits: the page on which the payer lands credits by itself, and asks Stripe
-// every few seconds at most.
-func TestShow_CreditsForWhoWaits(t *testing.T) {
+// TestShow_StartsTheJob: the page on which the payer lands starts the job that credits, and asks
+// Stripe every few seconds at most, and no more once it is paid.
+func TestShow_StartsTheJob(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	s := r.open("k")
@@ -26,7 +26,16 @@ func TestShow_CreditsForWhoWaits(t *testing.T) {
 	r.alter("UPDATE payment_sessions SET looked_at = NULL")
 	shown, err := r.sync.Show(t.Context(), s.ID)
 	require.NoError(t, err)
-	require.Equal(t, lifecycle.PaymentCredited, shown.Status)
+	require.Equal(t, lifecycle.PaymentCheckoutCompleted, shown.Status)
+	require.Empty(t, r.balances(), "no handler credits")
+	asked := r.sim.Counters().Requests["get_session"]
+	r.alter("UPDATE payment_sessions SET looked_at = NULL")
+	_, err = r.sync.Show(t.Context(), s.ID)
+	require.NoError(t, err)
+	require.Equal(t, asked, r.sim.Counters().Requests["get_session"])
+	require.NoError(t, r.runJobs(t.Context()))
+	require.Equal(t, lifecycle.PaymentCredited, r.get(s.ID).Status)
+	require.Equal(t, int64(paid), r.balances()["prepaid"])
 }
 
 // TestShow_IsBoundedByAccount: an account that asks for too much is shown what is stored, and has

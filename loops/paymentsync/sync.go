@@ -1,8 +1,8 @@
 // Package paymentsync keeps payments in step with the payment provider: it makes payment pages,
-// reads what became of them, and sends refunds. intent/payments decides what is booked. Only Fulfil
-// credits a payment, for webhooks, for the page to which a payer returns, and for the passes. It
-// always reads the payment from the provider, with the platform's own key. No transaction is open
-// during a call to the provider.
+// reads what became of them, and sends refunds. intent/payments decides what is booked. Only the
+// job of a payment session credits it, by Credit. Webhooks, the page to which a payer returns and
+// the passes start that job. Whoever asks, the payment is always read from the provider, with the
+// platform's own key. No transaction is open during a call to the provider.
 package paymentsync
 
 import (
@@ -177,10 +177,10 @@ func observed(p providers.PaymentSession) payments.Observed {
 	}
 }
 
-// Fulfil compares a session with the payment provider. It credits a session that is paid, once, and
-// books refunds that were made meanwhile. It returns the session as it is afterwards. It can be
-// called at any time: a credit that has failed is tried again only when its next try is due.
-func (y *Syncer) Fulfil(ctx context.Context, id string) (paymentsdb.Session, error) {
+// Look reads the page of a session at the payment provider and stores what it shows. A session that
+// is paid gets its job in the same transaction. It returns the session as it is afterwards, and can
+// be called at any time.
+func (y *Syncer) Look(ctx context.Context, id string) (paymentsdb.Session, error) {
 	s, err := paymentsdb.Get(ctx, y.Store, id)
 	if err != nil || s.StripeCheckoutSessionID == nil || s.Live != y.Policy.Live || lifecycle.Payment.Terminal(s.Status) {
 		return s, err
@@ -193,7 +193,7 @@ func (y *Syncer) Fulfil(ctx context.Context, id string) (paymentsdb.Session, err
 	if err != nil {
 		return s, err
 	}
-	return y.fulfil(ctx, client, s.ID, page, control.Installation)
+	return y.follow(ctx, s.ID, page, control.Installation)
 }
 
 // open returns a client and the id of this installation.
@@ -215,67 +215,6 @@ func (y *Syncer) follow(ctx context.Context, id string, page providers.PaymentSe
 		return err
 	})
 	return s, err
-}
-
-// fulfil stores and books what a page that was just read shows. It commits the facts of the page
-// before the credit, so that a credit that fails leaves the session in checkout_completed. It does
-// not repeat a credit that waits for its next try.
-func (y *Syncer) fulfil(ctx context.Context, client providers.Payments, id string, page providers.PaymentSession, installation string) (paymentsdb.Session, error) {
-	s, err := y.follow(ctx, id, page, installation)
-	if err != nil || s.Status != lifecycle.PaymentCheckoutCompleted || s.PaymentStatus != lifecycle.PaidFull {
-		return s, err
-	}
-	if waits, err := y.creditWaits(ctx, s); err != nil || waits {
-		return s, err
-	}
-	refunds, err := readRefunds(ctx, client, s)
-	if err != nil {
-		return s, err
-	}
-	credit := func(tx *db.Tx) (err error) {
-		if s, err = payments.Credit(ctx, tx, id, payments.Actor); err != nil {
-			return err
-		}
-		for _, r := range refunds {
-			if _, err := payments.FollowRefund(ctx, tx, id, r, payments.Actor); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	failed := y.Store.Tx(ctx, credit)
-	if failed == nil {
-		return paymentsdb.Get(ctx, y.Store, id)
-	}
-	err = y.Store.Tx(ctx, func(tx *db.Tx) (err error) {
-		s, err = payments.FailCredit(ctx, tx, y.Policy, id, failed.Error(), payments.Actor)
-		return err
-	})
-	if s.Status == lifecycle.PaymentFailedReconcile {
-		return s, err
-	}
-	return s, errors.Join(fmt.Errorf("credit payment session %s: %w", id, failed), err)
-}
-
-// tryNow makes the next try of a credit due at once, for an operator.
-func (y *Syncer) tryNow(ctx context.Context, s paymentsdb.Session) error {
-	if s.CreditAttempts == 0 || s.NextLookAt == nil {
-		return nil
-	}
-	now, err := y.Store.Clock(ctx)
-	if err != nil {
-		return err
-	}
-	return paymentsdb.ScheduleLook(ctx, y.Store, s.ID, &now, s.LastError)
-}
-
-// creditWaits reports whether the credit of a session has failed and its next try is not due yet.
-func (y *Syncer) creditWaits(ctx context.Context, s paymentsdb.Session) (bool, error) {
-	if s.Status != lifecycle.PaymentCheckoutCompleted || s.CreditAttempts == 0 || s.NextLookAt == nil {
-		return false, nil
-	}
-	now, err := y.Store.Clock(ctx)
-	return s.NextLookAt.After(now), err
 }
 
 func readRefunds(ctx context.Context, client providers.Payments, s paymentsdb.Session) ([]payments.ObservedRefund, error) {
@@ -306,11 +245,11 @@ func (y *Syncer) mayAsk(accountID string) bool { return y.MayAsk == nil || y.May
 
 // Show returns a session for a user who waits for it. It first compares the session with the
 // payment provider if that may change it: at most every few seconds, and within the limit of the
-// billing account. If the provider does not answer, Show logs that and returns the session as it is
-// stored.
+// billing account. A payment that is paid is credited by its job, soon after. If the provider does
+// not answer, Show logs that and returns the session as it is stored.
 func (y *Syncer) Show(ctx context.Context, id string) (paymentsdb.Session, error) {
 	s, err := paymentsdb.Get(ctx, y.Store, id)
-	isOpen := s.Status == lifecycle.PaymentInitiated || s.Status == lifecycle.PaymentCheckoutCompleted
+	isOpen := s.Status == lifecycle.PaymentInitiated || s.Status == lifecycle.PaymentCheckoutCompleted && s.PaymentStatus != lifecycle.PaidFull
 	if err != nil || !isOpen || s.StripeCheckoutSessionID == nil || !y.Policy.Enabled {
 		return s, err
 	}
@@ -327,10 +266,10 @@ func (y *Syncer) Show(ctx context.Context, id string) (paymentsdb.Session, error
 	if due, err := paymentsdb.TakeLook(ctx, y.Store, id, lookEvery); err != nil || !due {
 		return s, err
 	}
-	fulfilled, err := y.Fulfil(ctx, id)
+	seen, err := y.Look(ctx, id)
 	if err != nil {
 		y.Log.WarnContext(ctx, "payments: a session was not compared with the payment provider", "session", id, "error", err)
 		return paymentsdb.Get(ctx, y.Store, id)
 	}
-	return fulfilled, nil
+	return seen, nil
 }

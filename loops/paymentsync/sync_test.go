@@ -1,6 +1,7 @@
 package paymentsync_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/db"
 	ledgerdb "github.com/slipway-cloud/slipway/db/ledger"
 	paymentsdb "github.com/slipway-cloud/slipway/db/payments"
@@ -21,8 +23,9 @@ import (
 	stripesim "github.com/slipway-cloud/slipway/sim/stripe"
 )
 
-// TestCheckout_CreditsOnce: whoever looks first, and however often, there is one page, one payment
-// and one credit, and the same request gets the same session afterwards too.
+// TestCheckout_CreditsOnce: whoever looks first, and however many workers run the job of a session
+// at once, as after a lost answer or in a rolling upgrade, there is one page, one payment and one
+// credit, and the same request gets the same session afterwards too.
 func TestCheckout_CreditsOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -37,17 +40,28 @@ func TestCheckout_CreditsOnce(t *testing.T) {
 
 	require.NoError(t, r.sim.Pay(*s.StripeCheckoutSessionID))
 	r.receive(r.events()...)
+	ref := contract.JobRef{JobID: r.jobOf(s.ID).ID, ResourceID: s.ID}
 	var group sync.WaitGroup
-	for i := range 8 {
+	credits := make([]error, 8)
+	for i := range credits {
 		group.Go(func() {
-			if i%2 == 0 {
-				_, _ = r.sync.Fulfil(t.Context(), s.ID)
-			} else {
-				_, _ = r.sync.ProcessEvents(t.Context())
+			if i%4 == 3 {
+				_, credits[i] = r.sync.ProcessEvents(t.Context())
+				return
+			}
+			acts := r.jobs.Acts
+			for _, act := range []func(context.Context, contract.JobRef) (contract.PaymentFacts, error){acts.ReadPayment, acts.MatchPayment, acts.CreditPayment, acts.ConfirmPayment} {
+				if _, err := act(t.Context(), ref); err != nil {
+					credits[i] = err
+				}
 			}
 		})
 	}
 	group.Wait()
+	for _, err := range credits {
+		require.NoError(t, err)
+	}
+	require.Equal(t, int64(1), r.topups(s.ID))
 	require.NoError(t, r.deliver(r.events()...))
 	s = r.get(s.ID)
 	require.Equal(t, lifecycle.PaymentCredited, s.Status)
@@ -278,6 +292,9 @@ func TestWebhook_ProvesNothing(t *testing.T) {
 		forge("evt_failed", "checkout.session.async_payment_failed", "checkout.session", page, now, false): "processed",
 		forge("evt_charge", "charge.refunded", "charge", "ch_none", now, false):                            "pending",
 	}
+	require.Equal(t, int64(1), r.count("SELECT count(*) FROM jobs WHERE kind = 'payment_reconcile'"), "two events, one job")
+	require.NoError(t, r.runJobs(t.Context()))
+	require.Equal(t, lifecycle.JobCompleted, r.jobOf(s.ID).Status)
 	_, err = r.sync.ProcessEvents(t.Context())
 	require.NoError(t, err)
 	for id, state := range states {
@@ -312,7 +329,8 @@ func TestSession_Mismatch(t *testing.T) {
 			require.Equal(t, lifecycle.PaymentFailedReconcile, s.Status)
 			require.Contains(t, s.FailureMessage, "25.00 USD were asked for and 25.07 USD were paid")
 			require.Equal(t, map[string]int64{"suspense": paid + 7, "clearing": -paid - 7}, r.balances())
-			require.Equal(t, int64(1), r.count("SELECT count(*) FROM payment_attention WHERE kind = 'payment_mismatch' AND failure_class = 'payment_mismatch'"))
+			require.Equal(t, int64(1), r.count("SELECT count(*) FROM attention WHERE kind = 'parked_job' AND failure_class = 'payment_mismatch'"))
+			require.Equal(t, int64(1), r.raised(), "the job, and not its session once more")
 			stuck, err := paymentsdb.List(t.Context(), r.store, paymentsdb.Filter{Stuck: true, BillingAccountID: s.BillingAccountID}, "", 10)
 			require.NoError(t, err)
 			require.Len(t, stuck, 1)
@@ -329,6 +347,9 @@ func TestSession_Mismatch(t *testing.T) {
 			require.Equal(t, resolution, s.Resolution)
 			require.Equal(t, resolution == lifecycle.ResolveCredit, s.Status == lifecycle.PaymentCredited)
 			require.Equal(t, want, r.balances())
+			require.Equal(t, lifecycle.JobFailedManual, r.jobOf(s.ID).Status)
+			require.NoError(t, r.syncNow())
+			require.Equal(t, lifecycle.JobCompleted, r.jobOf(s.ID).Status, "the next pass has the parked job end")
 			d.Resolution = lifecycle.ResolveWriteOff
 			switch resolution {
 			case lifecycle.ResolveCredit:
@@ -341,7 +362,7 @@ func TestSession_Mismatch(t *testing.T) {
 				require.Equal(t, map[string]int64{"write_off": paid + 7, "clearing": -paid - 7}, r.balances())
 			case lifecycle.ResolveWriteOff:
 			}
-			require.Equal(t, int64(0), r.count("SELECT count(*) FROM payment_attention WHERE kind = 'payment_mismatch'"))
+			require.Zero(t, r.raised())
 		})
 	}
 }
@@ -360,53 +381,31 @@ func TestSession_CreditFails(t *testing.T) {
 		return err
 	}))
 	require.NoError(t, r.sim.Pay(*s.StripeCheckoutSessionID))
-	for try := 1; try <= 3; try++ {
-		r.alter("UPDATE payment_sessions SET next_look_at = now()")
-		_, err := r.sync.Fulfil(t.Context(), s.ID)
-		require.Equal(t, try < 3, err != nil)
-		for range 5 { // whoever waits for it uses no tries up
-			r.alter("UPDATE payment_sessions SET looked_at = NULL")
-			_, err := r.sync.Show(t.Context(), s.ID)
-			require.NoError(t, err)
-		}
-		require.Equal(t, try, r.get(s.ID).CreditAttempts)
-		if try == 1 { // an operator does not wait
-			d := payments.Decision{SessionID: s.ID, Resolution: lifecycle.ResolveCredit, Reason: "try it", Actor: operator}
-			_, err := r.sync.Resolve(t.Context(), d)
-			require.Error(t, err)
-			try++
-			require.Equal(t, try, r.get(s.ID).CreditAttempts)
-		}
+	_, err := r.fulfil(t.Context(), s.ID)
+	require.NoError(t, err)
+	require.Equal(t, 3, r.get(s.ID).CreditAttempts)
+	for range 5 { // whoever waits for it uses no tries up, and starts no other job
+		r.alter("UPDATE payment_sessions SET looked_at = NULL")
+		_, err := r.sync.Show(t.Context(), s.ID)
+		require.NoError(t, err)
 	}
+	require.NoError(t, r.syncNow())
+	job := r.jobOf(s.ID)
+	require.Equal(t, []any{lifecycle.JobFailedRetryable, lifecycle.FailPaymentCredit, lifecycle.StagePostCredit}, []any{job.Status, job.FailureClass, job.FailedStage})
+	require.Contains(t, job.Message, "used for another posting")
+	require.Equal(t, int64(1), r.raised(), "the job, and not its session once more")
+	require.NoError(t, r.jobs.Run(t.Context(), job.ID), "an operator retries the stage")
+	require.Equal(t, 6, r.get(s.ID).CreditAttempts)
 	s = r.get(s.ID)
 	require.Equal(t, lifecycle.PaymentFailedReconcile, s.Status)
 	require.Equal(t, lifecycle.PaymentCreditFailed, s.FailureCode)
 	require.Equal(t, "The payment arrived and could not be credited; operators were told.", s.FailureMessage, "members read it")
 	require.Contains(t, s.LastError, "used for another posting", "operators read it")
-	_, err := r.sync.Resolve(t.Context(), payments.Decision{SessionID: s.ID, Resolution: lifecycle.ResolveRefund, Reason: "cannot be booked", Actor: operator})
+	_, err = r.sync.Resolve(t.Context(), payments.Decision{SessionID: s.ID, Resolution: lifecycle.ResolveRefund, Reason: "cannot be booked", Actor: operator})
 	require.NoError(t, err)
 	require.Equal(t, map[string]int64{"prepaid": 1, "adjustments": -1}, r.balances(), "it came and went")
 	require.Equal(t, int64(paid), r.sim.Totals()["USD"].Refunded+r.sim.Totals()["usd"].Refunded)
 	require.Empty(t, r.compare())
-}
-
-// TestResolve_UnpaidSession: no decision of an operator credits what was not paid.
-func TestResolve_UnpaidSession(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	s := r.open("k")
-	d := payments.Decision{SessionID: s.ID, Resolution: lifecycle.ResolveCredit, Reason: "the customer says so", Actor: operator}
-	_, err := r.sync.Resolve(t.Context(), d)
-	require.Contains(t, err.Error(), "so it cannot be credited")
-	d.Resolution = lifecycle.ResolveRefund
-	_, err = r.sync.Resolve(t.Context(), d)
-	require.Contains(t, err.Error(), "only a payment that could not be credited is resolved")
-	require.Empty(t, r.balances())
-	require.NoError(t, r.sim.Pay(*s.StripeCheckoutSessionID))
-	d.Resolution = lifecycle.ResolveCredit
-	s, err = r.sync.Resolve(t.Context(), d)
-	require.NoError(t, err)
-	require.Equal(t, lifecycle.PaymentCredited, s.Status, "a stuck session that is paid")
 }
 
 // TestLists_FindWhatNoWebhookTold: with all webhooks dropped the list of events has them, and what
@@ -427,6 +426,7 @@ func TestLists_FindWhatNoWebhookTold(t *testing.T) {
 	require.Positive(t, n)
 	_, err = r.sync.ProcessEvents(t.Context())
 	require.NoError(t, err)
+	require.NoError(t, r.runJobs(t.Context()))
 	require.Equal(t, lifecycle.PaymentCredited, r.get(listed.ID).Status)
 	require.Equal(t, lifecycle.PaymentInitiated, r.get(silent.ID).Status)
 	require.Empty(t, r.compare())

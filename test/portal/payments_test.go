@@ -3,6 +3,7 @@ package portal_test
 import (
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -52,7 +53,9 @@ func (w *world) decide(t *testing.T, p *browser.Page) {
 	page, _ := made["stripe_checkout_session_id"].(string)
 	require.NoError(t, w.Stripe.Pay(page))
 	id, _ := made["id"].(string)
-	w.mustCall(t, http.MethodGet, "/api/v1/projects/"+w.project+"/payments/sessions/"+id, nil)
+	require.Eventually(t, func() bool { // its job parks
+		return w.mustCall(t, http.MethodGet, "/api/v1/projects/"+w.project+"/payments/sessions/"+id, nil)["status"] == "failed_reconcile"
+	}, runenv.Patience(time.Minute), 200*time.Millisecond)
 	w.Stripe.ClearFaults(0)
 	openPage(p, "/portal/payments?stuck=true")
 	p.AwaitText(id)

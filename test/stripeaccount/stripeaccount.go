@@ -10,12 +10,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	paymentsact "github.com/slipway-cloud/slipway/activities/payments"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/intent/payments"
 	"github.com/slipway-cloud/slipway/loops/paymentsync"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/stripe"
 	stripesim "github.com/slipway-cloud/slipway/sim/stripe"
+	"github.com/slipway-cloud/slipway/test/paymentjobs"
 )
 
 const key = "sk_test_simulated"
@@ -39,4 +41,9 @@ func Open(t testing.TB, store *db.Store, hosts ...string) (*stripesim.Server, *p
 			Enabled: true, SessionTTL: 24 * time.Hour, CreditMaxAttempts: 3, MinAmount: 5, MaxAmount: 10000, SessionsPerHour: 50, AccountSessionsPerHour: 100, RedirectHosts: hosts,
 		},
 	}
+}
+
+// Jobs returns what runs the jobs of payments in a test that has no Temporal.
+func Jobs(sync *paymentsync.Syncer) paymentjobs.Runner {
+	return paymentjobs.Runner{Store: sync.Store, Acts: &paymentsact.Activities{Sync: sync, Log: sync.Log}}
 }

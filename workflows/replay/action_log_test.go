@@ -51,6 +51,7 @@ func actionsOf() map[contract.JobKind]struct {
 			lifecycle.StageInstallWorker: reached.ActionMetadata().With(installed.ActionMetadata()),
 		}},
 		contract.KindInstanceTerminate: {answers{"DeleteServer": made}, did{lifecycle.StageDeleteServer: made.ActionMetadata()}},
+		contract.KindPaymentReconcile:  {nil, did{lifecycle.StageReadSession: paidFacts().ActionMetadata(), lifecycle.StagePostCredit: paidFacts().ActionMetadata()}},
 	}
 }
 

@@ -120,8 +120,13 @@ func ask() contract.ActionRequest {
 
 func (p *play) update(t *testing.T, a lifecycle.Action) {
 	t.Helper()
+	p.updateWith(t, a, ask())
+}
+
+func (p *play) updateWith(t *testing.T, a lifecycle.Action, request contract.ActionRequest) {
+	t.Helper()
 	h, err := p.rig.Temporal.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
-		WorkflowID: p.run.GetID(), RunID: p.run.GetRunID(), UpdateName: string(a), Args: []any{ask()}, WaitForStage: client.WorkflowUpdateStageCompleted,
+		WorkflowID: p.run.GetID(), RunID: p.run.GetRunID(), UpdateName: string(a), Args: []any{request}, WaitForStage: client.WorkflowUpdateStageCompleted,
 	})
 	require.NoError(t, err)
 	require.NoError(t, h.Get(t.Context(), nil))

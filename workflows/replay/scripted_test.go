@@ -69,7 +69,7 @@ type scriptedJob struct {
 }
 
 func scriptedJobs() []scriptedJob {
-	allocations := slices.Concat(allocationJobs(), machineJobs(), instanceJobs())
+	allocations := slices.Concat(allocationJobs(), machineJobs(), instanceJobs(), paymentJobs())
 	rotated := contract.RotationFacts{BMCID: "bmc_1", CurrentRef: "bmc/old", CandidateRef: "bmc/new", FromRef: "bmc/old", Slot: contract.SlotCandidate, Applied: true, Verified: true}
 	return append(allocations, []scriptedJob{
 		{

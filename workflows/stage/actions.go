@@ -44,12 +44,20 @@ func (r *runner[S]) listenUpdate(a lifecycle.Action) {
 		return r.act(c, a, ask, viaUpdate)
 	}
 	err := workflow.SetUpdateHandlerWithOptions(r.ctx, string(a), handler, workflow.UpdateHandlerOptions{
-		Description: a.Doc() + ` Argument: {"actor": "you", "reason": "why"}.`,
+		Description: a.Doc() + ` Argument: ` + argumentOf(a),
 		Validator:   malformed,
 	})
 	if err != nil {
 		workflow.GetLogger(r.ctx).Error("update handler not registered", "action", a, "error", err)
 	}
+}
+
+// argumentOf shows an argument of an action. Only a payment takes a resolution.
+func argumentOf(a lifecycle.Action) string {
+	if a == lifecycle.ActionAdopt {
+		return `{"actor": "you", "reason": "why"}; of a payment also "resolution": "credit", "suspense" or "write_off".`
+	}
+	return `{"actor": "you", "reason": "why"}.`
 }
 
 func (r *runner[S]) listenSignal(a lifecycle.Action) {
@@ -85,6 +93,8 @@ func malformed(ask contract.ActionRequest) error {
 		return invalid("actor and idempotency_key take 200 bytes and reason 2000; shorten it")
 	case ask.AcceptRisk && strings.TrimSpace(ask.Reason) == "":
 		return invalid("accept_risk needs a reason")
+	case ask.Resolution != "" && !slices.Contains(lifecycle.AdoptResolutions, ask.Resolution):
+		return invalid("resolution must be " + lifecycle.OneOf(lifecycle.AdoptResolutions))
 	case !ask.Proof.WellFormed():
 		return invalid("the proof is malformed; leave it out: only the Slipway API makes proofs")
 	}

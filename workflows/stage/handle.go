@@ -123,6 +123,9 @@ func (r *runner[S]) adopt(req *request) error {
 	}
 	if r.at < len(r.def.Stages) {
 		o, why := r.adoptable(r.def.Stages[r.at], req.ask.AcceptRisk)
+		if why == "" {
+			why = r.decideAdoption(r.def.Stages[r.at], o, req)
+		}
 		if why != "" {
 			return r.refuse(req, why)
 		}
@@ -135,6 +138,24 @@ func (r *runner[S]) adopt(req *request) error {
 	r.enter(lifecycle.JobRunning)
 	r.recordAction(req)
 	return r.finishRequest(req, r.project(r.ctx, r.moveOf(r.def.Resumed)))
+}
+
+// decideAdoption has the stage carry out what the operator decided, and returns why it cannot, or
+// "". An outcome that is there already needs no decision.
+func (r *runner[S]) decideAdoption(st Stage[S], o Observation, req *request) string {
+	switch {
+	case st.Adopt == nil && req.ask.Resolution != "":
+		return fmt.Sprintf("stage %s takes no resolution; leave it out", st.Name)
+	case st.Adopt == nil || o.Done && req.ask.Resolution == "":
+		return ""
+	}
+	entry := req.ask.Entry(req.action)
+	entry.Seen = r.knows(entry.Proof)
+	at := workflow.Now(r.ctx).Add(r.stageDeadline(st))
+	if err := st.Adopt(workflow.WithValue(r.ctx, deadlineKey, at), r.state, entry); err != nil {
+		return failureOf(err).Message
+	}
+	return ""
 }
 
 // adoptable observes the outside system and returns why its state is not adopted, or "" when it is.

@@ -46,7 +46,7 @@ func (b *inbox) underway() []*request {
 // never joins one that is not signed.
 func (b *inbox) findSameAction(a lifecycle.Action, ask contract.ActionRequest) *request {
 	return findRequest(b.underway(), func(q *request) bool {
-		return q.action == a && q.ask.AcceptRisk == ask.AcceptRisk && (q.ask.Proof == nil) == (ask.Proof == nil)
+		return q.action == a && q.ask.AcceptRisk == ask.AcceptRisk && q.ask.Resolution == ask.Resolution && (q.ask.Proof == nil) == (ask.Proof == nil)
 	})
 }
 

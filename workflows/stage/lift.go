@@ -3,6 +3,7 @@ package stage
 import (
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/slipway-cloud/slipway/contract"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -19,6 +20,11 @@ func Lift[S, T any](st Stage[T], part func(*S) *T) Stage[S] {
 	}
 	if st.Observe != nil {
 		out.Observe = func(ctx workflow.Context, s *S) (Observation, error) { return st.Observe(ctx, part(s)) }
+	}
+	if st.Adopt != nil {
+		out.Adopt = func(ctx workflow.Context, s *S, entry contract.ActionEntry) error {
+			return st.Adopt(ctx, part(s), entry)
+		}
 	}
 	if st.Undo != nil {
 		out.Undo = func(ctx workflow.Context, s *S) error { return st.Undo(ctx, part(s)) }

@@ -137,6 +137,10 @@ type Stage[S any] struct {
 	// Adoptable lists the observed states that adopt_observed_state may
 	// accept at this stage without accept_risk.
 	Adoptable []string
+	// Adopt carries out what an operator has decided with adopt_observed_state, before the stage
+	// counts as adopted. An error refuses the action. It must be repeatable. Nil needs no decision,
+	// and refuses an action that has one.
+	Adopt func(ctx workflow.Context, s *S, entry contract.ActionEntry) error
 	// Retries says how often the stage is repeated after its own failures that may be repeated,
 	// whatever their class. Nil leaves that to the failure classes.
 	Retries *int

@@ -31,6 +31,8 @@ func TestAnswers_HoldNoPlatformCounter(t *testing.T) {
 	require.NoError(t, w.stripe.Pay(page.field("stripe_checkout_session_id")))
 	w.exec("UPDATE payment_sessions SET looked_at = NULL")
 	paid := "/projects/" + v.project + "/payments/sessions/" + page.field("id")
+	w.do(v.owner, "GET", paid, nil).want(http.StatusOK)
+	w.runPayments()
 	require.Equal(t, "credited", w.do(v.owner, "GET", paid, nil).want(http.StatusOK).field("status"))
 	for range 2 {
 		w.do(w.admin, "POST", "/admin/adjustments", map[string]any{

@@ -87,7 +87,7 @@ func paymentAccess() op.Access {
 			"POST /projects/{id}/payments/checkout-session", "GET /projects/{id}/payments/sessions", "GET /projects/{id}/payments/sessions/{payment_id}",
 		},
 		op.RoleOperator: {
-			"GET " + sessions, "GET " + one, "POST " + one + "/resolve", "POST " + one + "/refunds", "POST /admin/payments/disputes/{dispute_id}/clear",
+			"GET " + sessions, "GET " + one, "POST " + one + "/reconcile", "POST " + one + "/resolve", "POST " + one + "/refunds", "POST /admin/payments/disputes/{dispute_id}/clear",
 			"GET /admin/payments/differences", "POST /admin/payments/differences/{kind}/{subject}/acknowledge", "GET /admin/payments/foreign-sessions",
 		},
 	}
@@ -111,7 +111,7 @@ func RegisterPayments(api *op.API, sync *paymentsync.Syncer) {
 		"The payer opens the url of the answer. Repeating it with its Idempotency-Key makes no second page, at any later time too; it is how to go on after an answer of status 503.", s.createCheckout)
 	billingRoute(s.server, "list-payment-sessions", http.MethodGet, base+"/sessions", "List the payments that were asked for in a project, newest first", "", s.listPayments)
 	billingRoute(s.server, "get-payment-session", http.MethodGet, base+"/sessions/{payment_id}", "Read a payment",
-		"One that is not credited yet is compared with Stripe first, every few seconds at most: the page on which a payer lands reads it until it is credited.", s.getPayment)
+		"One that is not paid yet is compared with Stripe first, every few seconds at most, and a job credits it soon after: the page on which a payer lands reads it until it is credited.", s.getPayment)
 	s.registerAdmin()
 	api.Shorten(op.Short{Route: "POST " + op.Prefix + "/payments/checkout-session", Own: base + "/checkout-session"})
 }

@@ -147,8 +147,12 @@ func (s *paymentServer) registerAdmin() {
 	billingRoute(s.server, "list-account-payments", http.MethodGet, sessions, "List payments of all billing accounts, newest first",
 		"Without a filter, and with stuck=true, the list has those that an operator may have to look at: initiated for over an hour, paid and not credited for over an hour, or failed_reconcile without a resolution.", s.listAccountPayments)
 	billingRoute(s.server, "get-account-payment", http.MethodGet, one, "Read a payment with its refunds and disputes", "", s.getAccountPayment)
+	reconcile := s.actionRoute("reconcile-payment", one+"/reconcile", "Have a payment compared with Stripe, and credited when it is paid",
+		"The answer names the job that does so: a new one, or the one that is under way. GET /admin/jobs/{id} follows it.")
+	reconcile.DefaultStatus = http.StatusAccepted
+	op.Add(s.api, reconcile, s.reconcilePayment)
 	resolve := s.actionRoute("resolve-payment", one+"/resolve", "Decide about a payment that could not be credited",
-		"credit of a session that has not failed compares it with Stripe, and credits it only when it is paid. Repeating the same decision changes nothing.")
+		"Only a session that is failed_reconcile is resolved. A parked job of it ends with the next pass. Repeating the same decision changes nothing.")
 	resolve.DefaultStatus = http.StatusOK
 	op.Add(s.api, resolve, s.resolvePayment)
 	billingRoute(s.server, "create-refund", http.MethodPost, one+"/refunds", "Return a part of a credited payment to the payer",
@@ -223,6 +227,38 @@ func (s *paymentServer) getAccountPayment(ctx context.Context, in *AdminPaymentP
 		out.Disputes = append(out.Disputes, disputeView(d))
 	}
 	return op.WithVersion(row.Version, out), err
+}
+
+// ReconcileRequest says why.
+type ReconcileRequest struct {
+	Reason string `json:"reason,omitempty" maxLength:"500" doc:"It stands in the audit log"`
+}
+
+// PaymentJob names the job that reconciles a payment.
+type PaymentJob struct {
+	SessionID string              `json:"session_id" doc:"pay_..."`
+	JobID     string              `json:"job_id" doc:"job_..."`
+	Status    lifecycle.JobStatus `json:"status"`
+}
+
+func (s *paymentServer) reconcilePayment(ctx context.Context, in *struct {
+	AdminPaymentPath
+	Body *ReconcileRequest
+}) (*op.Created[PaymentJob], error) {
+	actor := op.Actor(ctx)
+	if in.Body != nil {
+		actor.Comment = in.Body.Reason
+	}
+	var out PaymentJob
+	err := s.api.Store().Tx(ctx, func(tx *db.Tx) error {
+		job, err := payments.Reconcile(ctx, tx, s.sync.Policy, in.PaymentID, actor)
+		out = PaymentJob{in.PaymentID, job.ID, job.Status}
+		return err
+	})
+	if err != nil {
+		return nil, refuseOff(err)
+	}
+	return &op.Created[PaymentJob]{Status: http.StatusAccepted, Location: op.Prefix + "/admin/jobs/" + out.JobID, Body: out}, nil
 }
 
 func (s *paymentServer) resolvePayment(ctx context.Context, in *struct {

@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/op"
 	paymentsdb "github.com/slipway-cloud/slipway/db/payments"
 	stripesim "github.com/slipway-cloud/slipway/sim/stripe"
+	"github.com/slipway-cloud/slipway/test/stripeaccount"
 )
 
 const returnURL = "https://portal.example.com/portal/"
@@ -37,7 +38,14 @@ func (w *world) balance(v tenant) int64 {
 	return w.do(v.owner, "GET", "/projects/"+v.project+"/balance", nil).want(http.StatusOK).number("balance_minor")
 }
 
-// The payer pays on the page, lands, and reads the payment: no webhook and no pass is needed.
+// runPayments runs the jobs of payments, which a worker does otherwise.
+func (w *world) runPayments() {
+	w.t.Helper()
+	require.NoError(w.t, stripeaccount.Jobs(w.pay).Due(w.t.Context()))
+}
+
+// The payer pays on the page, lands, and reads the payment: no webhook and no pass is needed. The
+// handler starts a job, which credits.
 func TestCheckout_TopsUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -66,6 +74,9 @@ func TestCheckout_TopsUp(t *testing.T) {
 	require.NoError(t, w.stripe.Pay(first.field("stripe_checkout_session_id")))
 	require.Zero(t, w.balance(v))
 	w.exec("UPDATE payment_sessions SET looked_at = NULL")
+	require.Equal(t, "checkout_completed", w.do(v.owner, "GET", at, nil).want(http.StatusOK).field("status"))
+	require.Zero(t, w.balance(v), "no handler credits")
+	w.runPayments()
 	after := w.do(v.owner, "GET", at, nil).want(http.StatusOK)
 	require.Equal(t, "credited", after.field("status"))
 	require.Empty(t, after.field("url"), "the page is closed")
@@ -125,6 +136,7 @@ func TestCheckout_GoesOnAfterAnOutage(t *testing.T) {
 			last.want(http.StatusCreated)
 			require.NoError(t, w.stripe.Pay(last.field("stripe_checkout_session_id")))
 			w.do(v.owner, "GET", "/projects/"+v.project+"/payments/sessions/"+last.field("id"), nil).want(http.StatusOK)
+			w.runPayments()
 			require.Equal(t, int64(2500), w.balance(v))
 		})
 	}
@@ -142,6 +154,8 @@ func TestPayments_OperatorResolves(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, w.stripe.Pay(page.field("stripe_checkout_session_id")))
 	mine, admin := "/projects/"+v.project+"/payments/sessions/"+page.field("id"), "/admin/payments/sessions/"+page.field("id")
+	w.do(v.owner, "GET", mine, nil).want(http.StatusOK)
+	w.runPayments()
 	require.Equal(t, "failed_reconcile", w.do(v.owner, "GET", mine, nil).want(http.StatusOK).field("status"))
 	w.stripe.ClearFaults(0)
 	stuck := string(w.do(operator, "GET", "/admin/payments/sessions?stuck=true", nil).want(http.StatusOK).raw)
@@ -187,16 +201,23 @@ func TestPayments_UnpaidIsNeverCredited(t *testing.T) {
 	w := newWorld(t)
 	v := w.newTenant("alpha")
 	admin := "/admin/payments/sessions/" + v.ids["payment_id"]
-	got := w.do(w.admin, "POST", admin+"/resolve", map[string]any{"resolution": "credit", "reason": "she says she paid"}).want(http.StatusConflict)
-	require.Contains(t, string(got.raw), "not paid")
+	w.do(w.admin, "POST", admin+"/resolve", map[string]any{"resolution": "credit", "reason": "she says she paid"}).want(http.StatusConflict)
+	first := w.do(w.admin, "POST", admin+"/reconcile", map[string]any{"reason": "she says she paid"}).want(http.StatusAccepted)
+	require.Equal(t, first.field("job_id"), w.do(w.admin, "POST", admin+"/reconcile", nil).want(http.StatusAccepted).field("job_id"), "one live job")
+	require.Equal(t, op.Prefix+"/admin/jobs/"+first.field("job_id"), first.header.Get("Location"))
+	w.runPayments()
 	require.Zero(t, w.balance(v))
 	w.exec("ALTER TABLE payment_sessions DISABLE TRIGGER USER")
 	w.exec("UPDATE payment_sessions SET created_at = created_at - interval '2 hours'")
 	w.exec("ALTER TABLE payment_sessions ENABLE TRIGGER USER")
 	require.Contains(t, string(w.do(w.admin, "GET", "/admin/payments/sessions?stuck=true", nil).want(http.StatusOK).raw), v.ids["payment_id"])
 	require.NoError(t, w.stripe.Pay(w.do(w.admin, "GET", admin, nil).want(http.StatusOK).field("stripe_checkout_session_id")))
-	w.do(w.admin, "POST", admin+"/resolve", map[string]any{"resolution": "credit", "reason": "she says she paid"}).want(http.StatusOK)
+	next := w.do(w.admin, "POST", admin+"/reconcile", nil).want(http.StatusAccepted)
+	require.NotEqual(t, first.field("job_id"), next.field("job_id"))
+	w.runPayments()
 	require.Equal(t, int64(1000), w.balance(v))
+	w.do(w.admin, "POST", admin+"/reconcile", nil).want(http.StatusConflict)
+	w.do(v.owner, "POST", admin+"/reconcile", nil).want(http.StatusForbidden)
 }
 
 func TestPayments_DisputesAndDifferences(t *testing.T) {
@@ -240,7 +261,7 @@ func TestPayments_OffRefusesWithTheSetting(t *testing.T) {
 	w.do(v.owner, "GET", "/projects/"+v.project+"/payments/sessions/"+v.ids["payment_id"], nil).want(http.StatusOK)
 	admin := "/admin/payments/sessions/" + v.ids["payment_id"]
 	for path, body := range map[string]map[string]any{
-		admin + "/resolve": {"resolution": "credit", "reason": "x y z"}, admin + "/refunds": {"amount_minor": 5, "reason": "x y z"},
+		admin + "/reconcile": {"reason": "x y z"}, admin + "/refunds": {"amount_minor": 5, "reason": "x y z"},
 	} {
 		require.Contains(t, string(w.do(w.admin, "POST", path, body).want(http.StatusConflict).raw), "payment.stripe_key_ref")
 	}

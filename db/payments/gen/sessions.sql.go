@@ -27,23 +27,19 @@ func (q *Queries) AddRefunded(ctx context.Context, arg AddRefundedParams) error 
 	return err
 }
 
-const countCreditAttempt = `-- name: CountCreditAttempt :one
-UPDATE payment_sessions SET credit_attempts = credit_attempts + 1, last_error = $1, next_look_at = $2::timestamptz,
-    version = version + 1, updated_at = now()
-WHERE id = $3 AND status = 'checkout_completed' RETURNING credit_attempts
+const countCreditAttempt = `-- name: CountCreditAttempt :exec
+UPDATE payment_sessions SET credit_attempts = credit_attempts + 1, last_error = $1, version = version + 1, updated_at = now()
+WHERE id = $2 AND status = 'checkout_completed'
 `
 
 type CountCreditAttemptParams struct {
-	LastError  string
-	NextLookAt time.Time
-	ID         string
+	LastError string
+	ID        string
 }
 
-func (q *Queries) CountCreditAttempt(ctx context.Context, arg CountCreditAttemptParams) (int, error) {
-	row := q.db.QueryRow(ctx, countCreditAttempt, arg.LastError, arg.NextLookAt, arg.ID)
-	var credit_attempts int
-	err := row.Scan(&credit_attempts)
-	return credit_attempts, err
+func (q *Queries) CountCreditAttempt(ctx context.Context, arg CountCreditAttemptParams) error {
+	_, err := q.db.Exec(ctx, countCreditAttempt, arg.LastError, arg.ID)
+	return err
 }
 
 const countOfAccount = `-- name: CountOfAccount :one
@@ -767,6 +763,40 @@ func (q *Queries) SessionsLeft(ctx context.Context, arg SessionsLeftParams) ([]s
 			return nil, err
 		}
 		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const settledJobs = `-- name: SettledJobs :many
+SELECT j.id, j.kind, j.seq FROM jobs j JOIN payment_sessions s ON s.id = j.resource_id
+WHERE j.resource_kind = 'payment_session' AND j.status IN ('failed_retryable', 'failed_manual_intervention') AND NOT j.frozen
+  AND (s.status = 'credited' OR s.status = 'failed_reconcile' AND s.resolution <> '')
+ORDER BY j.id LIMIT $1
+`
+
+type SettledJobsRow struct {
+	ID   string
+	Kind string
+	Seq  int64
+}
+
+// Parked jobs of sessions that were settled meanwhile. A job that an operator froze stays frozen.
+func (q *Queries) SettledJobs(ctx context.Context, maxRows int32) ([]SettledJobsRow, error) {
+	rows, err := q.db.Query(ctx, settledJobs, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []SettledJobsRow{}
+	for rows.Next() {
+		var i SettledJobsRow
+		if err := rows.Scan(&i.ID, &i.Kind, &i.Seq); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

@@ -109,10 +109,9 @@ WHERE id = @id;
 UPDATE payment_sessions SET payment_status = 'async_failed', version = version + 1, updated_at = now()
 WHERE id = @id AND status = 'checkout_completed' AND payment_status = 'unpaid';
 
--- name: CountCreditAttempt :one
-UPDATE payment_sessions SET credit_attempts = credit_attempts + 1, last_error = @last_error, next_look_at = @next_look_at::timestamptz,
-    version = version + 1, updated_at = now()
-WHERE id = @id AND status = 'checkout_completed' RETURNING credit_attempts;
+-- name: CountCreditAttempt :exec
+UPDATE payment_sessions SET credit_attempts = credit_attempts + 1, last_error = @last_error, version = version + 1, updated_at = now()
+WHERE id = @id AND status = 'checkout_completed';
 
 -- name: ScheduleLook :exec
 -- When a session is looked at again; looks counts those that changed nothing.
@@ -138,3 +137,10 @@ UPDATE payment_sessions SET refunded_minor = refunded_minor + @amount_minor::big
 -- name: TakeLook :execrows
 -- Whoever waits for a payment asks often; the payment provider is asked for it every few seconds at most.
 UPDATE payment_sessions SET looked_at = now() WHERE id = @id AND (looked_at IS NULL OR looked_at < now() - make_interval(secs => @every_seconds::float8));
+
+-- name: SettledJobs :many
+-- Parked jobs of sessions that were settled meanwhile. A job that an operator froze stays frozen.
+SELECT j.id, j.kind, j.seq FROM jobs j JOIN payment_sessions s ON s.id = j.resource_id
+WHERE j.resource_kind = 'payment_session' AND j.status IN ('failed_retryable', 'failed_manual_intervention') AND NOT j.frozen
+  AND (s.status = 'credited' OR s.status = 'failed_reconcile' AND s.resolution <> '')
+ORDER BY j.id LIMIT @max_rows;

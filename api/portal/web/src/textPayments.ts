@@ -14,6 +14,7 @@ export const payments = {
   waiting: "You came from the payment page. This waits until the payment is credited, which takes some seconds.", landed: (amount: string) => `${amount} are credited.`,
   projectHelp: "What was asked for in this project, newest first. It adds to the balance of the billing account, from which all its projects are paid.",
 
+  reconcile: "Reconcile", reconcileHelp: "A job compares the payment with Stripe, and credits it when it is paid.", reconciled: (job: string, status: string) => `Job ${job} is ${status}.`,
   resolve: "Decide", resolveHelp: "Credit gives what was paid to the balance. Refund returns it to the payer. Write-off books it away. It is not undone. Those who pay for the project see the reason.",
   resolutions: { credit: "Credit", refund: "Refund", write_off: "Write off" }, resolved: "The decision is carried out.",
   refund: "Refund", refundHelp: "The amount is taken from the balance at once, and comes back when Stripe refuses the refund. Those who pay for the project see the reason.",

@@ -1165,7 +1165,9 @@ export interface paths {
         };
         /**
          * List jobs of every kind, newest first
-         * @description Needs role viewer or higher.
+         * @description Jobs of payments are so many that they are listed only while they wait for an operator; kind=payment_reconcile lists them all.
+         *
+         *     Needs role viewer or higher.
          */
         get: operations["list-jobs"];
         put?: never;
@@ -1768,6 +1770,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/admin/payments/sessions/{payment_id}/reconcile": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Have a payment compared with Stripe, and credited when it is paid
+         * @description The answer names the job that does so: a new one, or the one that is under way. GET /admin/jobs/{id} follows it.
+         *
+         *     Needs role operator or higher.
+         */
+        post: operations["reconcile-payment"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/admin/payments/sessions/{payment_id}/refunds": {
         parameters: {
             query?: never;
@@ -1801,7 +1825,7 @@ export interface paths {
         put?: never;
         /**
          * Decide about a payment that could not be credited
-         * @description credit of a session that has not failed compares it with Stripe, and credits it only when it is paid. Repeating the same decision changes nothing.
+         * @description Only a session that is failed_reconcile is resolved. A parked job of it ends with the next pass. Repeating the same decision changes nothing.
          *
          *     Needs role operator or higher.
          */
@@ -3595,7 +3619,7 @@ export interface paths {
         };
         /**
          * Read a payment
-         * @description One that is not credited yet is compared with Stripe first, every few seconds at most: the page on which a payer lands reads it until it is credited.
+         * @description One that is not paid yet is compared with Stripe first, every few seconds at most, and a job credits it soon after: the page on which a payer lands reads it until it is credited.
          *
          *     Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
          */
@@ -4289,6 +4313,7 @@ export interface components {
             correlation_id?: string;
             ip_address?: string;
             last_phase?: string;
+            payment?: components["schemas"]["PaymentInfo"];
             phases?: string[] | null;
             server_id?: string;
             ssh_exit_status?: string;
@@ -4298,6 +4323,11 @@ export interface components {
             /** @description Only with adopt_observed_state, and with a reason */
             accept_risk?: boolean;
             reason?: string;
+            /**
+             * @description Only with adopt_observed_state of a payment_reconcile job, and with a reason: what becomes of the money that Stripe has received
+             * @enum {string}
+             */
+            resolution?: "credit" | "suspense" | "write_off";
         };
         Adjustment: {
             /** Format: int64 */
@@ -6675,6 +6705,20 @@ export interface components {
             /** @enum {string} */
             state?: "open" | "won" | "lost";
         };
+        PaymentInfo: {
+            currency?: string;
+            /** Format: int64 */
+            received_minor?: number;
+            session_id?: string;
+            status?: string;
+        };
+        PaymentJob: {
+            /** @description job_... */
+            job_id?: string;
+            /** @description pay_... */
+            session_id?: string;
+            status?: string;
+        };
         PaymentRefund: {
             /** Format: int64 */
             amount_minor?: number;
@@ -7321,6 +7365,10 @@ export interface components {
         ReasonRequest: {
             /** @description The owners of the project see it */
             reason: string;
+        };
+        ReconcileRequest: {
+            /** @description It stands in the audit log */
+            reason?: string;
         };
         RefundRequest: {
             /**
@@ -11896,6 +11944,45 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["PaymentDetail"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "reconcile-payment": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description pay_... */
+                payment_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["ReconcileRequest"];
+            };
+        };
+        responses: {
+            /** @description Accepted */
+            202: {
+                headers: {
+                    ETag?: string;
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PaymentJob"];
                 };
             };
             /** @description Problem document (RFC 9457) */

@@ -51,7 +51,7 @@ function Next({ entry, reload }: { entry: Entry; reload: () => void }) {
       {entry.next_action} {entry.runbook && <Outside href={entry.runbook}>{text.attention.runbook}</Outside>}
       {offered && (
         <button type="button" data-action={action} aria-label={`${words(action)}: ${entry.hostname ?? ""}`}
-          onClick={() => askJobAction({ id: entry.job_id, hostname: entry.hostname, message: entry.message }, action, reload)}>{words(action)}</button>
+          onClick={() => askJobAction({ id: entry.job_id, kind: entry.job_kind, hostname: entry.hostname, message: entry.message }, action, reload)}>{words(action)}</button>
       )}
     </>
   );

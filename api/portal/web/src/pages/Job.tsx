@@ -82,18 +82,22 @@ function NextAction({ job, again }: { job: Job; again: () => void }) {
   );
 }
 
-/** askJobAction asks for a reason and sends the action. Adopting asks for the risk to be accepted. */
-export function askJobAction(job: { id?: string; hostname?: string; message?: string }, action: string, again: () => void): void {
+/** askJobAction asks for a reason and sends the action. Adopting asks for the risk to be accepted, and of a payment for what becomes of the money. */
+export function askJobAction(job: { id?: string; kind?: string; hostname?: string; message?: string }, action: string, again: () => void): void {
   const id = job.id ?? "";
   const adopts = action === "adopt_observed_state";
+  const ofPayment = job.kind === "payment_reconcile";
+  const resolutions = Object.entries(text.job.resolutions).map(([value, label]) => ({ value, label }));
   askAction({
     title: `${words(action)}: ${job.hostname ?? id}`, button: words(action), body: text.actionMeaning[action],
     warnings: job.message ? [job.message] : undefined,
     reason: adopts ? "required" : "optional",
     danger: action === "cancel" || action === "restart_clean",
-    fields: adopts ? [{ name: "accept_risk", label: text.job.acceptRisk, kind: "check" }] : undefined,
+    fields: !adopts ? undefined : ofPayment ? [{ name: "resolution", label: text.job.resolution, kind: "select", required: true, options: resolutions }]
+      : [{ name: "accept_risk", label: text.job.acceptRisk, kind: "check" }],
     send: async ({ reason, values, key }) => {
-      const body = { reason: reason || undefined, accept_risk: values["accept_risk"] === "on" ? true : undefined };
+      const resolution = values["resolution"] as Schemas["ActionRequest"]["resolution"] | undefined;
+      const body = { reason: reason || undefined, accept_risk: values["accept_risk"] === "on" ? true : undefined, resolution };
       const answer = await call(() => client.POST("/api/v1/admin/jobs/{id}/actions/{action}", { params: { path: { id, action }, header: { "Idempotency-Key": key } }, body }));
       return `${words(answer.action)}: ${words(answer.effect)}`;
     },

@@ -12,7 +12,7 @@ import { text, words } from "../text";
 
 type Job = Schemas["Job"];
 
-const kinds = ["onboarding", "decommission", "node_operation", "bmc_rotation", "agent_reissue", "agent_update", "allocation_provision", "allocation_release", "allocation_keys", "machine_run", "instance_create", "instance_terminate"];
+const kinds = ["onboarding", "decommission", "node_operation", "bmc_rotation", "agent_reissue", "agent_update", "allocation_provision", "allocation_release", "allocation_keys", "machine_run", "instance_create", "instance_terminate", "payment_reconcile"];
 const states = ["pending", "running", "completed", "failed_retryable", "failed_manual_intervention", "cancelled", "failed", "compensating", "reconciled"];
 
 /** readJobs reads a page of jobs with the filters of the address. */

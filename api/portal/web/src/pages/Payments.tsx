@@ -78,12 +78,14 @@ export function PaymentPage({ params }: PageProps) {
         // A refund that failed left its money in suspense: it is decided about again. What a dispute has taken is not there.
         const taken = (p.disputes ?? []).reduce((sum, d) => sum + (d.state === "won" ? 0 : d.amount_minor ?? 0), 0);
         const isUndecided = !p.resolution || (p.resolution === "refund" && (p.refunded_minor ?? 0) + taken < (p.received_minor ?? 0));
-        const canResolve = isUndecided && p.status !== "credited";
+        const canResolve = isUndecided && p.status === "failed_reconcile";
+        const canReconcile = !p.resolution && p.status !== "credited" && p.stripe_checkout_session_id;
         const left = (p.credited_amount_minor ?? 0) - (p.refunded_minor ?? 0);
         return (
           <>
             <Heading title={`${payments.one}: ${p.id ?? id}`}>
               <div class="buttons">
+                {canReconcile && <button type="button" onClick={() => askReconcile(p, again)}>{payments.reconcile}</button>}
                 {canResolve && <button type="button" class="danger" onClick={() => askResolve(p, again)}>{payments.resolve}</button>}
                 {p.status === "credited" && left > 0 && <button type="button" class="danger" onClick={() => askRefund(p, left, again)}>{payments.refund}</button>}
               </div>
@@ -149,9 +151,20 @@ function Reversals({ payment: p, again }: { payment: Payment; again: () => void 
   );
 }
 
+/** askReconcile starts the job that compares a payment with Stripe. */
+function askReconcile(p: Payment, again: () => void): void {
+  askAction({
+    title: `${payments.reconcile}: ${p.id ?? ""}`, button: payments.reconcile, body: payments.reconcileHelp, reason: "optional", reasonMax: 500, done: again,
+    send: async ({ reason }) => {
+      const job = await call(() => client.POST("/api/v1/admin/payments/sessions/{payment_id}/reconcile", { params: { path: { payment_id: p.id ?? "" } }, body: { reason: reason || undefined } }));
+      return payments.reconciled(job.job_id ?? "", words(job.status));
+    },
+  });
+}
+
 /** askResolve asks what becomes of a payment that could not be credited. */
 function askResolve(p: Payment, again: () => void): void {
-  const choices = p.status === "failed_reconcile" ? ["credit", "refund", "write_off"] as const : ["credit"] as const;
+  const choices = ["credit", "refund", "write_off"] as const;
   askAction({
     title: `${payments.resolve}: ${p.id ?? ""}`, button: payments.resolve, body: payments.resolveHelp, reason: "required", reasonMax: 500, danger: true, done: again,
     fields: [{ name: "resolution", label: payments.resolution, kind: "select", required: true, options: choices.map((c) => ({ value: c, label: payments.resolutions[c] })) }],
