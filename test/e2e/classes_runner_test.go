@@ -84,7 +84,11 @@ func TestClassesOfOtherJobs(t *testing.T) {
 				parked, err = store.Job(t.Context(), job.ID)
 				require.NoError(t, err)
 				step.repaired.Store(true)
-				act(info.Recommended)
+				if info.Recommended == lifecycle.ActionAdopt { // the step shows nothing that could be adopted
+					act(lifecycle.ActionRetryStage)
+				} else {
+					act(info.Recommended)
+				}
 			}, time.Hour)
 			if info.Recommended == lifecycle.ActionMarkManual { // it stays an operator's, who ends it
 				env.RegisterDelayedCallback(func() { act(lifecycle.ActionCancel) }, 2*time.Hour)

@@ -22,34 +22,35 @@ import (
 // outside can lead to them, and no row plants one.
 func classesWithoutProducer() map[lifecycle.FailureClass]string {
 	return map[lifecycle.FailureClass]string{
-		lifecycle.FailStorageRejected:     "the jobs that attach and detach storage",
-		lifecycle.FailPaymentMismatch:     "the jobs that settle payments",
-		lifecycle.FailPaymentsUnavailable: "the jobs that settle payments",
-		lifecycle.FailPaymentsRejected:    "the jobs that settle payments",
+		lifecycle.FailStorageRejected: "the jobs that attach and detach storage",
 	}
 }
 
 // classesRaisedElsewhere are the classes that no stage of a job raises, and who does.
 func classesRaisedElsewhere() map[lifecycle.FailureClass]string {
 	return map[lifecycle.FailureClass]string{
-		lifecycle.FailCapacity:          "the provision of an allocation, which ends with it (workflows/allocation tests it)",
-		lifecycle.FailInstanceStartup:   "the creation of an instance (workflows/instance tests it)",
-		lifecycle.FailAgentChecksum:     "the creation of an instance (workflows/instance tests it)",
-		lifecycle.FailWorkerInstall:     "the creation of an instance (workflows/instance tests it)",
-		lifecycle.FailCloudQuota:        "the creation of an instance, which ends with it (workflows/instance tests it)",
-		lifecycle.FailCloudCapacity:     "the creation of an instance, which ends with it (workflows/instance tests it)",
-		lifecycle.FailCloudRejected:     "the creation of an instance, which ends with it (workflows/instance tests it)",
-		lifecycle.FailCloudUnavailable:  "the jobs of instances (workflows/instance tests it)",
-		lifecycle.FailCloudUncertain:    "the creation of an instance (workflows/instance tests it)",
-		lifecycle.FailFirmwareChanged:   "the release of an allocation (workflows/allocation tests it)",
-		lifecycle.FailNetworkOpen:       "the provision of an allocation, which does not park (TestAllocation_NetworkOpen)",
-		lifecycle.FailAccessUnconfirmed: "the release of an allocation (workflows/allocation tests it)",
-		lifecycle.FailCommand:           "a run on a machine, which does not park (TestCLI_MachineRuns)",
-		lifecycle.FailCommandUncertain:  "a run on a machine, which does not park (activities/machine tests it)",
-		lifecycle.FailNetworkRolledBack: "a run on a machine, which does not park (activities/machine tests it)",
-		lifecycle.FailClusterJoin:       "a run on a machine, which does not park (activities/machine tests it)",
-		lifecycle.FailClusterNotReady:   "a run on a machine, which does not park (activities/machine tests it)",
-		lifecycle.FailWorkflowLost:      "the sweeper, for a job whose workflow was ended in Temporal (sweep_test.go ends some)",
+		lifecycle.FailCapacity:            "the provision of an allocation, which ends with it (workflows/allocation tests it)",
+		lifecycle.FailPaymentMismatch:     "the reconciliation of a payment (workflows/paymentjob tests it)",
+		lifecycle.FailPaymentCredit:       "the reconciliation of a payment (loops/paymentsync tests it)",
+		lifecycle.FailPaymentsUnavailable: "the reconciliation of a payment (workflows/paymentjob tests it)",
+		lifecycle.FailPaymentsRejected:    "the reconciliation of a payment (workflows/paymentjob tests it)",
+		lifecycle.FailInstanceStartup:     "the creation of an instance (workflows/instance tests it)",
+		lifecycle.FailAgentChecksum:       "the creation of an instance (workflows/instance tests it)",
+		lifecycle.FailWorkerInstall:       "the creation of an instance (workflows/instance tests it)",
+		lifecycle.FailCloudQuota:          "the creation of an instance, which ends with it (workflows/instance tests it)",
+		lifecycle.FailCloudCapacity:       "the creation of an instance, which ends with it (workflows/instance tests it)",
+		lifecycle.FailCloudRejected:       "the creation of an instance, which ends with it (workflows/instance tests it)",
+		lifecycle.FailCloudUnavailable:    "the jobs of instances (workflows/instance tests it)",
+		lifecycle.FailCloudUncertain:      "the creation of an instance (workflows/instance tests it)",
+		lifecycle.FailFirmwareChanged:     "the release of an allocation (workflows/allocation tests it)",
+		lifecycle.FailNetworkOpen:         "the provision of an allocation, which does not park (TestAllocation_NetworkOpen)",
+		lifecycle.FailAccessUnconfirmed:   "the release of an allocation (workflows/allocation tests it)",
+		lifecycle.FailCommand:             "a run on a machine, which does not park (TestCLI_MachineRuns)",
+		lifecycle.FailCommandUncertain:    "a run on a machine, which does not park (activities/machine tests it)",
+		lifecycle.FailNetworkRolledBack:   "a run on a machine, which does not park (activities/machine tests it)",
+		lifecycle.FailClusterJoin:         "a run on a machine, which does not park (activities/machine tests it)",
+		lifecycle.FailClusterNotReady:     "a run on a machine, which does not park (activities/machine tests it)",
+		lifecycle.FailWorkflowLost:        "the sweeper, for a job whose workflow was ended in Temporal (sweep_test.go ends some)",
 	}
 }
 
