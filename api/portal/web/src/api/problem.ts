@@ -35,8 +35,14 @@ export function isStepUpProblem(problem: Problem): boolean {
   return /step[-_]up[-_]required$/.test(problem.type ?? "");
 }
 
+/** isKeyReused says whether the key of the request belongs to another one, which may have been carried out. */
+export function isKeyReused(problem: Problem): boolean {
+  return /idempotency-key-reused$/.test(problem.type ?? "");
+}
+
 /** isFinal says whether the server has decided: the same request would be refused again. */
 export function isFinal(problem: Problem): boolean {
   const status = problem.status ?? 0;
-  return status >= 400 && status < 500 && status !== 401 && status !== 408 && status !== 429 && !isStepUpProblem(problem);
+  const isServed = /idempotency-in-flight$/.test(problem.type ?? ""); // the same request is being carried out now
+  return status >= 400 && status < 500 && status !== 401 && status !== 408 && status !== 429 && !isStepUpProblem(problem) && !isServed;
 }

@@ -17,8 +17,9 @@ const theme = createTheme({
 
 const queries = new QueryClient({
   defaultOptions: {
-    queries: { staleTime: 5_000, retry: (count, error) => count < 2 && !isFinal(asProblem(error)) && asProblem(error).status !== 401 },
-    mutations: { retry: false },
+    // A request without a network fails and is shown as failed. It is never sent later by itself.
+    queries: { networkMode: "always", staleTime: 5_000, retry: (count, error) => count < 2 && !isFinal(asProblem(error)) && asProblem(error).status !== 401 },
+    mutations: { networkMode: "always", retry: false },
   },
 });
 

@@ -56,7 +56,7 @@ function Invitation({ invitation }: { invitation: Schemas["Invitation"] }) {
   const project = invitation.project_name || invitation.project_id || "";
   return (
     <Card withBorder>
-      <Text>You are invited to the project <strong>{project}</strong> with the role {invitation.role}. The invitation ends <Time at={invitation.expires_at} />.</Text>
+      <Text>You are invited to the project <strong>{project}</strong> ({invitation.project_id}) with the role {invitation.role}. Accept it only from a team that you know. The invitation ends <Time at={invitation.expires_at} />.</Text>
       {accept.isError && <Failed error={accept.error} />}
       <Group mt="sm"><Button onClick={() => accept.mutate()} aria-disabled={accept.isPending} aria-label={`Accept: ${project}`}>Accept</Button></Group>
     </Card>

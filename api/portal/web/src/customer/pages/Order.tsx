@@ -1,5 +1,5 @@
 import { Alert, Anchor, Checkbox, Fieldset, NativeSelect, Stack, Text, Textarea, TextInput } from "@mantine/core";
-import { useState } from "react";
+import { useRef, useState } from "react";
 import { call, client } from "../../api/client";
 import type { Schemas } from "../../api/client";
 import { refuse } from "../../api/problem";
@@ -35,16 +35,19 @@ export function Order({ project, id }: PageProps) {
 function OrderForm({ project, offer }: { project: string; offer: Schemas["CatalogueItem"] }) {
   const keys = useKeys(project);
   const [hours, setHours] = useState("");
+  const ends = useRef({ key: "", hours: 0, at: 0 });
   const send = async (given: Given, key: string) => {
     const all = keys.data ?? [];
     const chosen = all.map((k) => k.id ?? "").filter((k) => given[`key ${k}`] === "on");
     if (all.length > 0 && chosen.length === 0) refuse("Choose at least one SSH key: without a key nobody can log in.");
     const end = Number(given["hours"]);
+    // A repeated request is the same request, so it ends at the same time.
+    if (ends.current.key !== key || ends.current.hours !== end) ends.current = { key, hours: end, at: serverNow() + end * secondsPerHour * 1000 };
     const made = await call(() => client.POST("/api/v1/projects/{id}/allocations", {
       params: { path: { id: project }, header: { "Idempotency-Key": key } },
       body: {
         sku_id: offer.sku_id ?? "", name: given["name"] || undefined, tags: tagsOf(given["tags"]), ssh_key_ids: chosen, wait_seconds: Number(given["wait"]),
-        expires_at: end > 0 ? new Date(serverNow() + end * secondsPerHour * 1000).toISOString() : undefined,
+        expires_at: end > 0 ? new Date(ends.current.at).toISOString() : undefined,
       },
     }));
     navigate(projectHref(project, `/allocations/${encodeURIComponent(made.id ?? "")}`));

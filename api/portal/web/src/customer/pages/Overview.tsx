@@ -52,7 +52,7 @@ export function Funds({ project }: { project: string }) {
               ["Held back for nodes that run", (b.held_minor ?? 0) > 0 && <Money minor={b.held_minor} of={b} />],
               ["State", b.charging ? <Status of={b.state} /> : "nothing is charged: no price is in force"],
               ["Cost now", rate > 0 && `${amountText(rate, b)} an hour`],
-              ["Lasts at this rate", rate > 0 && lasts(b.balance_minor ?? 0, rate)],
+              ["Lasts, if only this project uses it", rate > 0 && lasts(b.balance_minor ?? 0, rate)],
               ["Nodes are released", b.grace_ends_at && <Time at={b.grace_ends_at} />],
             ]} />
             {b.charging && b.state !== "ok" && <Alert color="orange" title={`The balance is ${words(b.state)}`}>Nodes are released when the balance is used up. <Anchor href={projectHref(project, "/balance")}>Top up</Anchor></Alert>}

@@ -6,8 +6,8 @@ export interface Currency {
   exponent?: number;
 }
 
-/** amountText writes minor units as an amount, such as 19.93 USD. */
-export const amountText = (minor: number | undefined, of: Currency) => money(minor, of.exponent, of.currency);
+/** amountText writes minor units as an amount, such as 19.93 USD. It writes nothing while the digits of the currency are not known. */
+export const amountText = (minor: number | undefined, of: Currency) => of.exponent === undefined ? "" : money(minor, of.exponent, of.currency);
 
 /** Money shows minor units as an amount with its currency. */
 export function Money({ minor, of }: { minor: number | undefined; of: Currency }) {

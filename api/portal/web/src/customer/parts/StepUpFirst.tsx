@@ -1,4 +1,5 @@
 import { Button, Stack, Text } from "@mantine/core";
+import { useRef } from "react";
 import type { ReactNode } from "react";
 import { oidcHref } from "../../api/session";
 import { serverNow } from "../../serverTime";
@@ -12,7 +13,9 @@ const margin = 60_000; // milliseconds that filling in a form may take
  */
 export function StepUpFirst({ needed, children }: { needed: boolean | undefined; children: ReactNode }) {
   const session = useSession().data;
-  if (!needed || session?.method !== "oidc" || Date.parse(session.step_up_until ?? "") > serverNow() + margin) return children;
+  const isShown = useRef(false); // a form that is there stays, with what was filled in and what was answered
+  if (!needed || (session && session.method !== "oidc") || Date.parse(session?.step_up_until ?? "") > serverNow() + margin) isShown.current = true;
+  if (isShown.current || !session) return children;
   return (
     <Stack>
       <Text>This needs a second sign-in, so that nobody else does it from your browser. You come back to this page, and the sign-in then counts for ten minutes.</Text>

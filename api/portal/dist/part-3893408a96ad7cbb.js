@@ -1,0 +1,1 @@
+import{ca as o,da as n,i as p,o as a,q as e,r}from"./part-a5d2914561ff25bf.js";function c({value:t,label:u}){return n(p,{gap:"xs",className:"copy",children:[o(e,{children:t}),o(r,{value:t,children:({copied:C,copy:i})=>o(a,{size:"compact-xs",variant:"default",onClick:i,"aria-label":`Copy: ${u}`,children:C?"Copied":"Copy"})})]})}export{c as a};

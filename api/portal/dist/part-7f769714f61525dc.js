@@ -1,0 +1,1 @@
+import{G as i,M as o,P as n,W as a,b as e}from"./part-d6ba4afb5d6ce8df.js";function g({read:t,title:m,children:p}){let r=o(a,{problem:t.problem,again:()=>{t.again()}});return t.data===void 0?o(e,{children:[o(n,{title:m}),r,t.loading&&o("p",{role:"status",children:i.loading})]}):o(e,{children:[r,p(t.data)]})}export{g as a};

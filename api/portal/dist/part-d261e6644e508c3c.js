@@ -1,1 +1,0 @@
-import{ca as o,da as n,i as p,o as a,q as e,r}from"./part-b3ab66f0183b9750.js";function c({value:t,label:u}){return n(p,{gap:"xs",className:"copy",children:[o(e,{children:t}),o(r,{value:t,children:({copied:C,copy:i})=>o(a,{size:"compact-xs",variant:"default",onClick:i,"aria-label":`Copy: ${u}`,children:C?"Copied":"Copy"})})]})}export{c as a};
