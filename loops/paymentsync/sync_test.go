@@ -351,7 +351,7 @@ func TestSession_Mismatch(t *testing.T) {
 			require.NoError(t, r.syncNow())
 			require.Equal(t, lifecycle.JobCompleted, r.jobOf(s.ID).Status, "the next pass has the parked job end")
 			d.Resolution = lifecycle.ResolveWriteOff
-			switch resolution {
+			switch resolution { //nolint:exhaustive // suspense is none of the cases: a job decides it
 			case lifecycle.ResolveCredit:
 				_, err = r.sync.Resolve(t.Context(), d)
 				require.Contains(t, err.Error(), "was resolved before")
