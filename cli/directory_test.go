@@ -19,6 +19,7 @@ type directory struct {
 	roles   []string
 	project string           // of the token
 	lists   map[string][]row // by path
+	single  map[string]row   // what is no list, by path
 	refuses map[string]bool  // paths that the caller may not read
 	asked   []string         // paths of reads
 	changes []string         // method and path
@@ -57,6 +58,9 @@ func (d *directory) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case isList:
 		d.asked = append(d.asked, r.URL.Path)
 		d.servePage(w, r)
+	case d.single[r.URL.Path] != nil:
+		d.asked = append(d.asked, r.URL.Path)
+		d.answer(w, d.single[r.URL.Path])
 	default:
 		d.asked = append(d.asked, r.URL.Path)
 		w.WriteHeader(http.StatusNotFound)

@@ -270,6 +270,8 @@ func TestNames_OfEveryKind(t *testing.T) {
 	} {
 		d.lists[path] = rows
 	}
+	dollars := row{"currency": "USD", "exponent": 2}
+	d.single = map[string]row{in + "/balance": dollars, "/api/v1/admin/billing-accounts/" + acme + "/balance": dollars}
 	w := newDirectory(t, d)
 	for change, args := range map[string][]string{
 		"PUT /api/v1/admin/catalogue/" + sku:                               {"catalogue", "create", "h100x8", "--profile", "standard", "--title", "x"},
