@@ -47,7 +47,7 @@ func TestRefund_OfABalance(t *testing.T) {
 		key   string
 		says  string
 	}{
-		"more than is left":    {1501, "b", "1500 of the payment's minor units are left"},
+		"more than is left":    {1501, "b", "15.00 USD of the payment is left to refund"},
 		"another with its key": {999, "a", "use a new key"},
 		"nothing":              {0, "c", "must be at least 1"},
 		"less than nothing":    {-5, "d", "must be at least 1"},
