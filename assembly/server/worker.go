@@ -71,7 +71,7 @@ func jobWorkflows() map[contract.JobKind]any {
 		contract.KindAgentReissue: agentjob.Reissue, contract.KindAgentUpdate: agentjob.Update,
 		contract.KindAllocationProvision: allocation.Provision, contract.KindAllocationRelease: allocation.Release, contract.KindAllocationKeys: allocation.Keys,
 		contract.KindMachineRun: machinerun.Run, contract.KindInstanceCreate: instance.Create, contract.KindInstanceTerminate: instance.Terminate,
-		contract.KindPaymentReconcile: paymentjob.Reconcile,
+		contract.KindPaymentReconcile: paymentjob.PaymentReconcile,
 	}
 }
 

@@ -25,8 +25,9 @@ type State struct {
 	Decision lifecycle.Resolution `json:"decision,omitempty"`
 }
 
-// Reconcile is the workflow that reconciles a payment.
-func Reconcile(ctx workflow.Context, in contract.JobInput) (contract.JobResult, error) {
+// PaymentReconcile is the workflow that reconciles a payment. Its name is that of the workflow:
+// Temporal would run a function named Reconcile for the workflow Reconcile of another package.
+func PaymentReconcile(ctx workflow.Context, in contract.JobInput) (contract.JobResult, error) {
 	return stage.Run(ctx, ReconcileJob(in), in)
 }
 

@@ -127,7 +127,7 @@ func (f *fixture) runJob(job db.Job, steps ...step) db.Job {
 		Sync: f.sync, Log: slog.New(slog.DiscardHandler),
 		Ask: func(context.Context, contract.JobKind, string, lifecycle.Action, string, string) error { return nil },
 	})
-	env.RegisterWorkflow(paymentjob.Reconcile)
+	env.RegisterWorkflow(paymentjob.PaymentReconcile)
 	for i, s := range steps {
 		env.RegisterDelayedCallback(func() {
 			parked, err := f.store.Job(f.Context(), job.ID)
@@ -148,7 +148,7 @@ func (f *fixture) runJob(job db.Job, steps ...step) db.Job {
 			}, contract.ActionRequest{Actor: "op", Reason: "checked with finance", Resolution: s.resolution})
 		}, time.Duration(i+1)*10*time.Hour)
 	}
-	env.ExecuteWorkflow(paymentjob.Reconcile, contract.JobInput{JobID: job.ID, Kind: contract.KindPaymentReconcile, ResourceID: f.row.ID})
+	env.ExecuteWorkflow(paymentjob.PaymentReconcile, contract.JobInput{JobID: job.ID, Kind: contract.KindPaymentReconcile, ResourceID: f.row.ID})
 	require.True(f, env.IsWorkflowCompleted())
 	require.NoError(f, env.GetWorkflowError())
 	ended, err := f.store.Job(f.Context(), job.ID)

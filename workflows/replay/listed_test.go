@@ -3,7 +3,10 @@ package replay_test
 import (
 	"encoding/json"
 	"path/filepath"
+	"reflect"
+	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,13 +19,15 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// workflowNames notes the workflows that a worker registers.
-type workflowNames struct{ all []string }
+// workflowNames notes the workflows that a worker registers, with the names of their functions.
+type workflowNames struct{ all, functions []string }
 
 func (n *workflowNames) RegisterWorkflow(any) {}
 
-func (n *workflowNames) RegisterWorkflowWithOptions(_ any, o workflow.RegisterOptions) {
+func (n *workflowNames) RegisterWorkflowWithOptions(run any, o workflow.RegisterOptions) {
 	n.all = append(n.all, o.Name)
+	name := runtime.FuncForPC(reflect.ValueOf(run).Pointer()).Name()
+	n.functions = append(n.functions, name[strings.LastIndex(name, ".")+1:])
 }
 
 func (n *workflowNames) RegisterDynamicWorkflow(any, workflow.DynamicRegisterOptions) {}
@@ -62,6 +67,19 @@ func endsOf(t *testing.T, h *historypb.History) []string {
 		}
 	}
 	return out
+}
+
+// TestWorkflows_AreFoundByTheirNames: Temporal takes the name of a function, too, as the name of
+// its workflow, and prefers it. So no function is named as another workflow.
+func TestWorkflows_AreFoundByTheirNames(t *testing.T) {
+	t.Parallel()
+	var names workflowNames
+	server.RegisterWorkflows(&names)
+	for i, function := range names.functions {
+		for j, name := range names.all {
+			require.False(t, i != j && function == name, "the function of workflow %s is named %s, as another workflow is", names.all[i], function)
+		}
+	}
 }
 
 // TestEveryWorkflowIsRecorded: each workflow that a worker registers has a recorded history of this
