@@ -64,7 +64,7 @@ func (a *app) auditedResource(ctx context.Context, kind, name string) (string, e
 	case "job":
 		return a.jobOf(ctx, name)
 	case "project":
-		return a.resolve(ctx, projectKind(), lookup{}, name)
+		return a.projectOf(ctx, name)
 	}
 	return name, nil
 }

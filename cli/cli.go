@@ -82,6 +82,7 @@ type app struct {
 	command      string
 	yes          bool              // do not ask
 	principal    *client.Principal // who the server says that we are, once it was asked
+	projectNames map[string]string // by id, once they were read
 	answers      *bufio.Reader     // reads In for questions
 	raw          bool              // print texts unchanged
 	utc          bool              // print times, not their distance from now

@@ -102,21 +102,19 @@ func problemText(p client.Problem) string {
 	return b.String()
 }
 
-// flagOf names a field of a request as the command line does.
+// flagOf names a field of a request as the user typed it on the command line.
 func flagOf(location string) string {
-	for field, flag := range map[string]string{
-		"header.Slipway-Reason": "--reason", "query.project_id": "--project", "body.ssh_key_ids": "--key", "body.max_spend_minor": "--max-spend",
-		"body.wait_seconds": "--wait", "body.expires_at": "--expires-in",
+	location = strings.TrimPrefix(location, "body.")
+	for field, typed := range map[string]string{
+		"header.Slipway-Reason": "--reason", "query.project_id": "--project", "ssh_key_ids": "--key", "wait_seconds": "--wait", "expires_at": "--expires-in",
+		"confirm": "--confirm", "max_spend_minor": "--max-spend", "low_minor": "--low", "depleted_minor": "--depleted", "rearm_minor": "--rearm",
+		"amount_minor": "AMOUNT", "limit_minor": "AMOUNT", "rate_minor_per_hour": "RATE",
 	} {
 		if rest, ok := strings.CutPrefix(location, field); ok && (rest == "" || rest[0] == '[' || rest[0] == '.') {
-			return flag
+			return typed
 		}
 	}
-	field := strings.TrimPrefix(location, "body.")
-	if typed, isMoney := moneyFlag(field); isMoney {
-		return typed
-	}
-	return field
+	return location
 }
 
 func exitOf(status int) int {

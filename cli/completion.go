@@ -83,7 +83,7 @@ func (a *app) namesAt(cmd *cobra.Command, k resourceKind, args []string, begun s
 		}
 		l.site, err = a.siteOf(ctx, site.Value.String())
 	case k.ofProject:
-		l.project, err = a.resolve(ctx, projectKind(), lookup{}, args[0])
+		l.project, err = a.projectOf(ctx, args[0])
 	}
 	if err != nil {
 		return nil

@@ -62,12 +62,7 @@ func (a *app) confirmShortID(ctx context.Context, k resourceKind, e entry) error
 	if !a.irreversible {
 		return nil
 	}
-	meant := k.noun + " "
-	if name := k.nameOf(e); name != "" {
-		meant += name + " (" + e.ID + ")"
-	} else {
-		meant += e.ID
-	}
+	meant := k.noun + " " + withID(k.nameOf(e), e.ID)
 	if owner := k.ownerText(ctx, a, e, map[string]string{}); owner != "" {
 		meant += " of " + owner
 	}

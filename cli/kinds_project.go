@@ -82,18 +82,17 @@ func (k resourceKind) inProjects() resourceKind {
 	return k
 }
 
-// projectName returns "NAME (ID)" of a project that the caller may see, or the id alone.
+// projectName returns "NAME (ID)" of a project that the caller may see, or the id alone. The list
+// of projects is read once: it tells an operator the names without a reason.
 func (a *app) projectName(ctx context.Context, id string) string {
-	rows, err := projectKind().rows(ctx, a, lookup{})
-	if err != nil {
-		return id
-	}
-	for _, e := range rows {
-		if e.ID == id {
-			return e.Name + " (" + id + ")"
+	if a.projectNames == nil {
+		a.projectNames = map[string]string{}
+		rows, _ := projectKind().rows(ctx, a, lookup{}) // without them the id says it
+		for _, e := range rows {
+			a.projectNames[e.ID] = e.Name
 		}
 	}
-	return id
+	return withID(a.projectNames[id], id)
 }
 
 // ownInvitationKind finds the invitations that the caller may accept, by the name of the project.

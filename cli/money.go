@@ -196,15 +196,6 @@ func partsText(row map[string]any, parts []any) string {
 	return strings.Join(out, "; ")
 }
 
-// moneyFlag returns what the user typed for a field with an amount, and whether it is one.
-func moneyFlag(field string) (string, bool) {
-	typed, isMoney := map[string]string{
-		"amount_minor": "AMOUNT", "limit_minor": "AMOUNT", "rate_minor_per_hour": "RATE", "max_spend_minor": "--max-spend", "confirm": "--confirm",
-		"low_minor": "--low", "depleted_minor": "--depleted", "rearm_minor": "--rearm",
-	}[field]
-	return typed, isMoney
-}
-
 // rateText is what a node costs an hour.
 func (c currency) rateText(minor int64) string { return c.format(minor) + " an hour" }
 

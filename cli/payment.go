@@ -123,7 +123,7 @@ func (a *app) paymentListCommand() *cobra.Command {
 		case len(args) == 1 && (stuck || account != ""):
 			return fail(ExitUsage, "--stuck and --account are for operators, without a project")
 		case len(args) == 1:
-			project, err := a.resolve(cmd.Context(), projectKind(), lookup{}, args[0])
+			project, err := a.projectOf(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -158,7 +158,7 @@ func (a *app) paymentShowCommand() *cobra.Command {
 	reasonFlag(cmd, &reason)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		if len(args) == 2 {
-			project, err := a.resolve(cmd.Context(), projectKind(), lookup{}, args[0])
+			project, err := a.projectOf(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}

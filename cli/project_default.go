@@ -17,7 +17,7 @@ const projectFlagHelp = "the project, by name or id (default: SLIPWAY_PROJECT, o
 // defaultProject returns the project of SLIPWAY_PROJECT or of slipway use; "" for none.
 func (a *app) defaultProject(ctx context.Context) (string, error) {
 	if chosen := a.Getenv("SLIPWAY_PROJECT"); chosen != "" {
-		id, err := a.resolve(ctx, projectKind(), lookup{}, chosen)
+		id, err := a.projectOf(ctx, chosen)
 		a.sayProject(id, chosen, "SLIPWAY_PROJECT")
 		return id, err
 	}
@@ -31,16 +31,16 @@ func (a *app) sayProject(id, name, from string) {
 	if !a.irreversible || id == "" {
 		return
 	}
-	if name != "" && name != id {
-		id = name + " (" + id + ")"
+	if name == id {
+		name = ""
 	}
-	fmt.Fprintf(a.Err, "slipway: in project %s, by %s\n", oneLine(id), from)
+	fmt.Fprintf(a.Err, "slipway: in project %s, by %s\n", oneLine(withID(name, id)), from)
 }
 
 // projectOr returns the project of --project, or the default project; "" for none.
 func (a *app) projectOr(ctx context.Context, flag string) (string, error) {
 	if flag != "" {
-		return a.resolve(ctx, projectKind(), lookup{}, flag)
+		return a.projectOf(ctx, flag)
 	}
 	return a.defaultProject(ctx)
 }
@@ -67,7 +67,7 @@ func (a *app) splitProject(ctx context.Context, cmd *cobra.Command, args []strin
 	case len(args) > rest && flag != "":
 		return "", nil, fail(ExitUsage, "the project is given twice, as %q and with --project %s; usage: %s", args[0], flag, cmd.UseLine())
 	case len(args) > rest:
-		project, err = a.resolve(ctx, projectKind(), lookup{}, args[0])
+		project, err = a.projectOf(ctx, args[0])
 		return project, args[1:], err
 	case len(args) > 0 && strings.HasPrefix(args[0], "prj_"):
 		return "", nil, fail(ExitUsage, "%s names a project, and an argument behind it is missing; usage: %s", args[0], cmd.UseLine())
@@ -85,7 +85,7 @@ func (a *app) splitProject(ctx context.Context, cmd *cobra.Command, args []strin
 // customers alone: an operator acts for the platform unless --project says otherwise.
 func (a *app) actIn(ctx context.Context, flag string) (string, error) {
 	if flag != "" {
-		return a.resolve(ctx, projectKind(), lookup{}, flag)
+		return a.projectOf(ctx, flag)
 	}
 	acc, err := a.account(ctx)
 	if err != nil || acc.Project == "" && a.Getenv("SLIPWAY_PROJECT") == "" {
@@ -226,5 +226,5 @@ func (a *app) optionalProject(ctx context.Context, flag string) (string, error) 
 	if flag == "" {
 		return "", nil
 	}
-	return a.resolve(ctx, projectKind(), lookup{}, flag)
+	return a.projectOf(ctx, flag)
 }

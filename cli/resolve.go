@@ -263,6 +263,10 @@ func (a *app) accountOf(ctx context.Context, name string) (string, error) {
 	return a.resolve(ctx, accountKind(), lookup{}, name)
 }
 
+func (a *app) projectOf(ctx context.Context, name string) (string, error) {
+	return a.resolve(ctx, projectKind(), lookup{}, name)
+}
+
 // jobOf finds a job by its id, or the newest one of a node.
 func (a *app) jobOf(ctx context.Context, name string) (string, error) {
 	return a.newestOf(ctx, name, list(a.api.ListJobs, nil), "job")
@@ -332,8 +336,16 @@ func nameOf[T any](id string, read func() (client.Answer[T], error)) string {
 	}
 	r, err := read()
 	got, err := client.Value(client.Answer[resource](r), err)
-	if err != nil || got.Name == "" {
+	if err != nil {
 		return id
 	}
-	return got.Name + " (" + id + ")"
+	return withID(got.Name, id)
+}
+
+// withID returns "NAME (ID)", or the id alone where there is no name.
+func withID(name, id string) string {
+	if name == "" {
+		return id
+	}
+	return name + " (" + id + ")"
 }

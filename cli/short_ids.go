@@ -1,6 +1,10 @@
 package cli
 
-import "strings"
+import (
+	"maps"
+	"slices"
+	"strings"
+)
 
 // shortenIDs replaces the ids in the cells of a table by their beginning: eight characters behind
 // the prefix, and more where another id of the table begins with the same. Only ids of kinds whose
@@ -15,10 +19,11 @@ func shortenIDs(rows [][]string) {
 			}
 		}
 	}
+	short := shortestOf(ids)
 	for _, row := range rows {
 		for i, cell := range row {
 			if ids[cell] {
-				row[i] = shortestOf(cell, ids)
+				row[i] = short[cell]
 			}
 		}
 	}
@@ -36,19 +41,31 @@ func isShortenable(kinds []resourceKind, cell string) bool {
 	return false
 }
 
-// shortestOf returns the shortest beginning of an id that no other id has.
-func shortestOf(id string, ids map[string]bool) string {
-	for n := strings.IndexByte(id, '_') + 1 + minShortID; n < len(id); n++ {
-		if id[n-1] == '-' {
-			continue
+// shortestOf returns the shortest beginning of each id that no other id has.
+func shortestOf(ids map[string]bool) map[string]string {
+	sorted := slices.Sorted(maps.Keys(ids))
+	out := make(map[string]string, len(ids))
+	for i, id := range sorted {
+		n := strings.IndexByte(id, '_') + 1 + minShortID
+		if i > 0 {
+			n = max(n, sharedLength(id, sorted[i-1])+1)
 		}
-		unique := true
-		for other := range ids {
-			unique = unique && (other == id || !strings.HasPrefix(other, id[:n]))
+		if i+1 < len(sorted) {
+			n = max(n, sharedLength(id, sorted[i+1])+1)
 		}
-		if unique {
-			return id[:n]
+		if n < len(id) && id[n-1] == '-' {
+			n++
 		}
+		out[id] = id[:min(n, len(id))]
 	}
-	return id
+	return out
+}
+
+// sharedLength returns how many bytes two ids have in common at their beginning.
+func sharedLength(a, b string) int {
+	n := 0
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
+	}
+	return n
 }
