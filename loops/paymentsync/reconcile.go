@@ -37,18 +37,14 @@ func (y *Syncer) Read(ctx context.Context, id string) (paymentsdb.Session, error
 	if s.Live != y.Policy.Live {
 		return s, ErrOtherMode
 	}
-	client, control, err := y.open(ctx)
-	if err != nil {
-		return s, err
-	}
 	if s.StripeCheckoutSessionID == nil {
 		return s, fmt.Errorf("payment session %s has no payment page: %w", s.ID, db.ErrInvalid)
 	}
-	page, err := client.Session(ctx, *s.StripeCheckoutSessionID)
+	page, installation, err := y.readPage(ctx, *s.StripeCheckoutSessionID)
 	if err != nil {
 		return s, err
 	}
-	return y.followOrReport(ctx, s.ID, page, control.Installation)
+	return y.followOrReport(ctx, s.ID, page, installation)
 }
 
 // followOrReport follows a page, and stores a difference for operators when it is not the session's

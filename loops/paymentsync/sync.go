@@ -185,15 +185,21 @@ func (y *Syncer) Look(ctx context.Context, id string) (paymentsdb.Session, error
 	if err != nil || s.StripeCheckoutSessionID == nil || s.Live != y.Policy.Live || lifecycle.Payment.Terminal(s.Status) {
 		return s, err
 	}
+	page, installation, err := y.readPage(ctx, *s.StripeCheckoutSessionID)
+	if err != nil {
+		return s, err
+	}
+	return y.follow(ctx, s.ID, page, installation)
+}
+
+// readPage reads a page at the payment provider. It returns the id of this installation with it.
+func (y *Syncer) readPage(ctx context.Context, id string) (providers.PaymentSession, string, error) {
 	client, control, err := y.open(ctx)
 	if err != nil {
-		return s, err
+		return providers.PaymentSession{}, "", err
 	}
-	page, err := client.Session(ctx, *s.StripeCheckoutSessionID)
-	if err != nil {
-		return s, err
-	}
-	return y.follow(ctx, s.ID, page, control.Installation)
+	page, err := client.Session(ctx, id)
+	return page, control.Installation, err
 }
 
 // open returns a client and the id of this installation.
