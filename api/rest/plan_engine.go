@@ -94,11 +94,11 @@ func (s *server) noPlan(ctx, wctx context.Context, err error) error {
 	var away *serviceerror.Unavailable
 	var timeout *temporal.TimeoutError
 	var app *temporal.ApplicationError
-	late := errors.As(err, &timeout) || errors.As(err, &app) && app.Type() == contract.ErrTypePlanOutOfTime
+	late := errors.As(err, &timeout) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &app) && app.Type() == contract.ErrTypePlanOutOfTime
 	switch {
 	case errors.As(err, &away):
 		return s.noEngine(ctx, err)
-	case wctx.Err() == nil && !late && !errors.Is(err, context.DeadlineExceeded):
+	case wctx.Err() == nil && !late:
 		return err
 	}
 	dctx, cancel := context.WithTimeout(ctx, healthLimit)
