@@ -15,15 +15,14 @@ import (
 	"github.com/slipway-cloud/slipway/loops/paymentsync"
 )
 
-// ReadPayment reads the page of the job's session at the payment provider, and stores what it
-// shows.
+// ReadPayment reads the session of the job from the payment provider, and stores its state there.
 func (a *Activities) ReadPayment(ctx context.Context, ref contract.JobRef) (contract.PaymentFacts, error) {
 	s, err := a.Sync.Read(ctx, ref.ResourceID)
 	return a.factsOf(s), a.faultOf(ctx, err)
 }
 
-// MatchPayment compares what was paid with what was asked for. Another amount is in suspense when
-// it fails, and an operator decides.
+// MatchPayment compares the received amount with the requested amount. When they differ it returns
+// an error: the money is in suspense then, and an operator decides.
 func (a *Activities) MatchPayment(ctx context.Context, ref contract.JobRef) (contract.PaymentFacts, error) {
 	s, err := a.Sync.Match(ctx, ref.ResourceID)
 	if err == nil && s.Status == lifecycle.PaymentFailedReconcile && !payments.IsSettled(s) && s.FailureCode == lifecycle.PaymentMismatch {

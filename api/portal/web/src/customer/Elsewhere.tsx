@@ -8,7 +8,7 @@ export function Elsewhere() {
   return (
     <main className="alone">
       <h1>This page is not for customers</h1>
-      <p>You are signed in as a customer. The address that you opened belongs to those who run the platform.</p>
+      <p>You are signed in as a customer. This address is for operators of the platform.</p>
       <p><Anchor href={hrefOf("/")}>Go to your own portal</Anchor></p>
     </main>
   );
